@@ -15,23 +15,23 @@ After::
 A value is *turned* by a permutation p if it is ``transpose(u, p)`` of a known value u. A pointwise op, or one that only
 moves elements along axes, takes any p; ops on images take the one that moves channels last. Such an op computes u-like
 values if its inputs are turned by p and some reader of a result undoes p, so no program gets more transposes. A
-reduction, or a sum to a shape, that leaves the other axes in order reads u. Small inputs that broadcast are turned,
-too. A convolution turns its weight, or the gradient of it, if that is smaller than the image. For targets whose kernels
-read any layout. Results keep their bits up to the order of sums in convolutions, reductions, interpolation and pools.
-Linear in nodes and reads.
+reduction, a sum of pointwise results or one to a shape, that leaves the other axes in order reads u, as does a product
+that transposes u again. Small inputs that broadcast are turned, too. A convolution turns its weight, or the gradient of
+it, if that is smaller than the image. For targets whose kernels read any layout. Results keep their bits up to the
+order of sums in convolutions, reductions, interpolation and pools. Linear in nodes and reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value, order
 from dslc.compiler.ir.op import Builder, Op, Pointwise
 from dslc.compiler.ops.attrs import int_attr, int_tuple
-from dslc.compiler.ops.reduction.reduce import Reduction
-from dslc.compiler.ops.shape.broadcast import SumTo
+from dslc.compiler.ops.compound.fused_sums import FusedSums, full_shape
 from dslc.compiler.ops.spatial.channels_last import LAST, RESAMPLED_LAST, to_first
 from dslc.compiler.ops.spatial.conv import Conv, ConvDgrad, Convolution, ConvWgrad
 from dslc.compiler.passes.lower.layout.axis_order import (
@@ -39,13 +39,12 @@ from dslc.compiler.passes.lower.layout.axis_order import (
     at_producer,
     attrs_along,
     inverse,
-    reduced_axes,
     reshaped,
-    summed_shape,
     through,
     transposed,
 )
 from dslc.compiler.passes.lower.layout.turned_norms import is_norm, turned_norm
+from dslc.compiler.passes.lower.layout.turned_readers import read_alike, untransposed
 from dslc.compiler.passes.lower.simplify.simplify import simplify_graph
 
 _BROADCAST: Final = 8  # an input of less than a part like this of the result's elements is turned by a transpose
@@ -125,8 +124,8 @@ def _wanted_of_input(node: Node, value: Value, wanted: set[Perm]) -> set[Perm]:
         return {through(perm, back) for perm in wanted}
     if _takes_any(node) and value.type.rank == node.types[0].rank:
         return {perm for perm in wanted if len(perm) == len(plain)}
-    if _over(node, to_first(len(plain))) is not None or summed_shape(node, to_first(len(plain))) is not None:
-        return {plain, to_first(len(plain))}
+    if (read := read_alike(node, value)) is not None:
+        return {plain, read}
     if value in _weight(node):
         return {plain}
     if len(plain) > 2 and _image_op(node) is not None and (to_first(len(plain)) in wanted or _makes_weight(node)):
@@ -142,11 +141,6 @@ def _weight(node: Node) -> Sequence[Value]:
 def _makes_weight(node: Node) -> bool:
     """Whether a node's result is the gradient of a weight, which it can turn at any time."""
     return isinstance(node.op, ConvWgrad) and _turns(node)
-
-
-def _over(node: Node, perm: Perm) -> tuple[int, ...] | None:
-    """The axes that a reduction of a value turned by ``perm`` reduces; None if its result would be turned, too."""
-    return None if node.attrs.get("keep") else reduced_axes(node, perm)
 
 
 def _takes_any(node: Node) -> bool:
@@ -187,7 +181,7 @@ class _Turner:
         if node in self.ends:
             self._end(node, self.ends[node])
             return
-        if self._reduce(node):
+        if self._read(node):
             return
         for perm in dict.fromkeys(self.turned[v][0] for v in node.inputs if v in self.turned):
             wanted = set[Perm]().union(*(self.demands.get(v, set()) for v in node.outputs))
@@ -220,21 +214,15 @@ class _Turner:
             if old.type.rank == len(perm):
                 self.turned[old] = (perm, transposed(new, inverse(perm)))
 
-    def _reduce(self, node: Node) -> bool:
-        """Reduces a turned value as it is; False if the node is no reduction, or that is impossible."""
-        if not isinstance(node.op, Reduction | SumTo) or node.inputs[0] not in self.turned:
-            return False
-        perm, value = self.turned[node.inputs[0]]
-        b = Builder().at(node, node.phase)
-        over, shape = _over(node, perm), summed_shape(node, perm)
-        if over is not None:
-            self.same[node.out] = b(node.op, value, **{**node.attrs, "over": over})
-        elif shape is not None:
-            self.same[node.out] = reshaped(b(node.op, value, shape=shape), node.types[0].shape)
-        else:
-            return False
-        self.has_turned = True
-        return True
+    def _read(self, node: Node) -> bool:
+        """Computes a node that reads turned values as they are; False if it cannot."""
+        for perm in dict.fromkeys(self.turned[v][0] for v in node.inputs if v in self.turned):
+            found = untransposed(node, perm, self.turned, self.plain, partial(self._input, node, perm=perm))
+            if found is not None:
+                self.same.update(zip(node.outputs, found))
+                self.has_turned = True
+                return True
+        return False
 
     def _turn(self, node: Node, perm: Perm) -> bool:
         """Computes a node turned by ``perm``; False if that is impossible."""
@@ -273,8 +261,9 @@ class _Turner:
             return self.turned[old][1]
         if old in _weight(node):
             return transposed(self.plain(old), inverse(perm), at_producer(old))
-        if not isinstance(node.op, Pointwise):
+        if not isinstance(node.op, Pointwise | FusedSums):
             return self.plain(old) if old.type.rank == 1 else None
+        whole = full_shape(node) if isinstance(node.op, FusedSums) else node.types[0].ints
         shape, rank = old.type.ints, len(perm)
         if prod(shape) == 1:
             return self.plain(old)
@@ -286,7 +275,7 @@ class _Turner:
                 made.op, *map(self.plain, made.inputs), **{**made.attrs, "shape": _turned(wide, back)}
             )
         order = [axis for axis in back if wide[axis] != 1]
-        if order != sorted(order) and prod(shape) * _BROADCAST > prod(node.types[0].ints):
+        if order != sorted(order) and prod(shape) * _BROADCAST > prod(whole):
             return None
         return transposed(reshaped(self.plain(old), wide), back)
 

@@ -94,6 +94,43 @@ def test_a_sum_to_a_shape_that_keeps_the_order_of_axes_reads_what_is_there(shape
     assert transposes(after) is after
 
 
+@pytest.mark.parametrize("over, left", [((0, 2, 3), 0), ((2, 3), 0), ((1,), 0), ((2,), 1)])
+def test_statistics_of_channels_read_what_is_there(over: tuple[int, ...], left: int) -> None:
+    """As those of a batch normalisation: sums of the differences from a vector, and of their products."""
+    x, mean, b = input_of("x", Kind.DATA, 2, 5, 4, 3), input_of("mean", Kind.DATA, 1, 3, 1, 1), Builder(name="here")
+    turned = b(OPS["transpose"], x.value, perm=FIRST)
+    body = (("sub", (0, 1), ()), ("mul", (2, 2), ()))
+    sums = b.node(OPS["fused_sums"], turned, mean.value, body=body, summed=(2, 3), over=over)
+    graph = graph_of([x, mean], {f"result.{i}": value for i, value in enumerate(sums.outputs)})
+    after = transposes(graph)
+    verify_graph(after)
+    found = _ops(after)
+    assert found["transpose"] == left and found["fused_sums"] == 1
+    feeds = feeds_of(graph, 0)
+    for key, value in evaluate(graph, feeds).items():
+        np.testing.assert_allclose(evaluate(after, feeds)[key], value, rtol=1e-6)
+    assert transposes(after) is after
+
+
+@pytest.mark.parametrize("perm, left", [((0, 2, 1), 0), ((1, 0, 2), 1)])
+@pytest.mark.parametrize("flag", ["transpose_a", "transpose_b"])
+def test_a_product_that_transposes_again_reads_what_is_there(perm: tuple[int, ...], left: int, flag: str) -> None:
+    """One that moves other axes keeps the transpose."""
+    x, b = input_of("x", Kind.DATA, 2, 4, 3), Builder(name="here")
+    y = b(OPS["relu"], b(OPS["transpose"], x.value, perm=perm))
+    first, rows, columns = y.type.ints
+    w = input_of("w", Kind.DATA, first, *((rows, 5) if flag == "transpose_a" else (5, columns)))
+    flags = {"transpose_a": False, "transpose_b": False, flag: True}
+    operands = (y, w.value) if flag == "transpose_a" else (w.value, y)
+    graph = graph_of([x, w], {"result.y": b(OPS["matmul"], *operands, **flags)})
+    after = transposes(graph)
+    verify_graph(after)
+    assert _ops(after) == Counter({"relu": 1, "matmul": 1, **({"transpose": 1} if left else {})})
+    feeds = feeds_of(graph, 0)
+    np.testing.assert_allclose(evaluate(after, feeds)["result.y"], evaluate(graph, feeds)["result.y"], rtol=1e-6)
+    assert transposes(after) is after
+
+
 def test_a_value_that_is_read_as_it_is_keeps_its_transpose() -> None:
     x, b = input_of("x", Kind.DATA, 4, 3), Builder(name="here")
     graph = graph_of([x], {"result.y": b(OPS["relu"], b(OPS["transpose"], x.value, perm=(1, 0)))})
