@@ -80,6 +80,7 @@ from dslc.compiler.passes.lower.layout.free_transposes import free_transposes
 from dslc.compiler.passes.lower.layout.image_transposes import image_transposes
 from dslc.compiler.passes.lower.layout.pad_classes import pad_classes
 from dslc.compiler.passes.lower.layout.pad_columns import pad_columns
+from dslc.compiler.passes.lower.layout.pad_widths import pad_widths
 from dslc.compiler.passes.lower.layout.transposes import transposes
 from dslc.compiler.passes.lower.loops.after_loops import after_loops
 from dslc.compiler.passes.lower.loops.half_loops import half_loops
@@ -131,6 +132,7 @@ LOWERING: Final[tuple[Pass, ...]] = (
         when(attends_in_place, attention_views),
         free_transposes,
         when(calls_libraries, pad_classes),
+        when(calls_libraries, pad_widths),
     ),
     when(batches_launches, known_values),
     pad_columns,
