@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from math import prod
-from typing import Final
+from typing import ClassVar, Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
 from dslc.compiler.codegen.cuda.hardware import LOAD_BYTES
@@ -37,6 +37,7 @@ _FEW_BLOCKS: Final = 4 * H200.multiprocessors
 _FEW_IDS: Final = (8, 1024)  # least and most ids of a block
 _LONG: Final = 64  # rows of an id; one with more has all teams of a block
 _LOADS: Final = 8  # of a thread under way
+_SPARSE: Final = (4, 8)  # keys for each row from which most have none; neighbouring keys of a team then
 _PART_RANGE: Final = (64, 256)  # least and most rows that one team combines
 _COMPUTED: Final = (DType.F32, DType.F64, DType.I32, DType.I64)
 _LOWEST: Final = {DType.I32: "(-2147483647 - 1)", DType.I64: "(-9223372036854775807LL - 1)"}
@@ -186,14 +187,20 @@ class OrderedRows(Numbered):
     """``k(rows, places, starts, [weight or x,] y, parts, numbers)``: rows at places below ``table``, combined by key or
     to ``parts``."""
 
+    file: ClassVar = "rows_ordered.cu"
     rows: Rows
     table: int
     checked: bool
 
     @property
+    def each(self) -> int:
+        """Keys of a team."""
+        return _SPARSE[1] if self.rows.keys >= _SPARSE[0] * self.rows.all else 1
+
+    @property
     def geometry(self) -> Geometry:
         chunks = -(-self.rows.inner // (self.rows.team * self.rows.vector))
-        threads = (self.rows.keys + self.rows.lines) * chunks * self.rows.team
+        threads = (-(-self.rows.keys // self.each) + self.rows.lines) * chunks * self.rows.team
         return Geometry((-(-threads // _BLOCK_THREADS), 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
@@ -201,26 +208,21 @@ class OrderedRows(Numbered):
         sizes = {"KEYS": self.rows.keys, "LINES": self.rows.lines, "ALL": self.rows.all, "PARTS": self.rows.parts}
         return self.rows.numbers(**sizes, TABLE=self.table)
 
-    def _code(self, file: str) -> Code:
-        text = self.rows.head(self.checked) + self.numbers.text()
-        return Code(file, text + constants(THREADS=_BLOCK_THREADS, PART=self.rows.part))
-
     @property
     def code(self) -> Code:
-        return self._code("rows_ordered.cu")
+        text = self.rows.head(self.checked) + self.numbers.text()
+        return Code(self.file, text + constants(THREADS=_BLOCK_THREADS, PART=self.rows.part, EACH=self.each))
 
 
 @dataclass(frozen=True)
 class RowsJoin(OrderedRows):
     """``k(places, starts, parts, [x,] y, numbers)``: combines the parts of keys with many rows."""
 
+    file: ClassVar = "rows_join.cu"
+
     @property
     def geometry(self) -> Geometry:
         return Geometry((self.rows.lines, 1, 1), (_BLOCK_THREADS, 1, 1))
-
-    @property
-    def code(self) -> Code:
-        return self._code("rows_join.cu")
 
 
 def part_of(length: int) -> int:
@@ -279,10 +281,8 @@ def ordered_rows(node: Node) -> list[Launch] | None:
     sizes = parts, prod(places.ints) // parts, out.ints[0] // parts, prod(out.ints[1:])
     given, order, starts, *x = node.inputs
     taps = optional_int_attr(node.attrs, "taps")
-    if taps is None:
-        rows = Rows(dtype, combine, *sizes, bool(x), lost)
-    else:
-        rows = WeightedRows(dtype, combine, *sizes, False, lost, taps)
+    same = (dtype, combine, *sizes)
+    rows = Rows(*same, bool(x), lost) if taps is None else WeightedRows(*same, False, lost, taps)
     known = table.ints[0] * (taps or 1)
     return combined_rows(rows, given, (order, starts), tuple(x), node.out, table=known, checked=True, scratch=0)
 

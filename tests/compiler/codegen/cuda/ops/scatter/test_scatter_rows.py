@@ -119,6 +119,23 @@ def test_rows_wider_than_a_team() -> None:
     np.testing.assert_allclose(got, exact(*xs, 5), rtol=2e-12, atol=2e-12)
 
 
+@pytest.mark.parametrize(("count", "each"), [(37, 1), (300, 8), (301, 8)])
+@pytest.mark.parametrize("known", [True, False])
+def test_few_rows_of_a_large_table(count: int, each: int, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A team has several keys if most have no rows; one of them has parts. With an unknown id all rows are nan."""
+    monkeypatch.setattr(scatter_rows, "is_for_order", lambda length, count: True)
+    ids = np.concatenate([np.full(40, 9), RNG.integers(0, count, 20), [count - 1, 8, 10, 0]])
+    ids[5] = ids[5] if known else count
+    node, xs = scattered(ids, (3,), DType.F32, count)
+    [ordered] = (launch.spec for launch in lower(node) or [] if type(launch.spec) is OrderedRows)
+    assert ordered.each == each
+    [got] = on_machine(node, xs)
+    if known:
+        np.testing.assert_allclose(got, exact(*xs, count), rtol=2e-6, atol=2e-6)
+    else:
+        assert np.isnan(got).all()
+
+
 @pytest.mark.parametrize("wrong", [-1, 10])
 @pytest.mark.usefixtures("amount")
 def test_an_unknown_id_among_many_rows(wrong: int) -> None:
