@@ -223,8 +223,8 @@ class CudaBackend:
         }
 
     def counters(self) -> Mapping[str, int]:
-        """``graph_launches``, ``launches``, ``synchronisations`` (during runs), ``waits`` (for results, or for an
-        earlier run), ``bytes_in``, ``bytes_out``, ``compilations``."""
+        """``graph_launches``, ``launches``, ``synchronisations`` (during runs), ``waits`` (for results, an
+        earlier run, or inputs), ``bytes_in``, ``bytes_out``, ``compilations``."""
         total: Counter[str] = Counter(compilations=self._modules.compilations, waits=self._checks.waits)
         for lane in self._lanes:
             for name, value in asdict(lane.counters).items():

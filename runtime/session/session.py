@@ -120,8 +120,8 @@ class Session:
     @property
     def counters(self) -> Mapping[str, int]:
         """The work of a GPU for this session; empty on the CPU. ``graph_launches`` and ``launches`` (of single
-        instructions), ``synchronisations`` (by the host during runs), ``waits`` (for results, or for an earlier run),
-        ``bytes_in``, ``bytes_out``, ``compilations``."""
+        instructions), ``synchronisations`` (by the host during runs), ``waits`` (for results, an earlier run, or
+        inputs), ``bytes_in``, ``bytes_out``, ``compilations``."""
         return self._backend.counters()
 
     @property

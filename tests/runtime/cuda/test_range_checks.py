@@ -212,6 +212,17 @@ def test_steps_before_a_wrong_one_are_taken(
     assert late == cpu.train_steps(**given) and same_state(gpu, cpu)
 
 
+@pytest.mark.parametrize("name", ["x", "target"])
+def test_steps_of_arrays_of_which_one_is_there(name: str, tmp_path: Path, machine: Machine) -> None:
+    _, gpu, cpu = line(tmp_path, machine, steps_per_launch=3)
+    given = batch(5, 7)
+    assert gpu.train_steps(**{**given, **there(ByDlpack, {name: given[name]})}) == cpu.train_steps(**given)
+    given["target"][4, 0] = -1
+    mixed = {**given, **there(ByDlpack, {name: given[name]})}
+    assert said(gpu.train_steps, mixed) == said(cpu.train_steps, given)
+    assert gpu.step == 7 + 4 and same_state(gpu, cpu)
+
+
 def test_an_artifact_without_these_kernels_is_checked_on_the_host(tmp_path: Path, machine: Machine) -> None:
     fake, gpu, cpu = line(tmp_path, machine, checks=False, steps_per_launch=2)
     launches = fake.calls["cuLaunchKernel"]
