@@ -67,6 +67,8 @@ class AdaptiveAvgPool(Op):
         [x] = xs
         with np.errstate(all="ignore"):
             for axis, after in enumerate(int_tuple(attrs, "size"), 2):  # the mean of a box is a mean of means
+                if x.shape[axis] == after:
+                    continue
                 y = np.empty((*x.shape[:axis], after, *x.shape[axis + 1 :]), x.dtype)
                 for i, window in enumerate(windows_of(x.shape[axis], after)):
                     y[_on(axis, i)] = np.mean(x[_on(axis, window)], axis=axis)
@@ -100,6 +102,8 @@ class AdaptiveAvgPoolGrad(Op):
         [dy] = xs
         with np.errstate(all="ignore"):
             for axis, before in enumerate(int_tuple(attrs, "size"), 2):
+                if dy.shape[axis] == before:
+                    continue
                 dx = np.zeros((*dy.shape[:axis], before, *dy.shape[axis + 1 :]), dy.dtype)
                 for i, window in enumerate(windows_of(before, dy.shape[axis])):
                     dx[_on(axis, window)] += dy[_on(axis, slice(i, i + 1))] / (window.stop - window.start)

@@ -209,6 +209,11 @@ def _pad(node: Node) -> Value | None:
     return node.inputs[0] if node.types == node.input_types else None
 
 
+def _resampled(node: Node) -> Value | None:
+    """An image whose sizes all stay, in every mode; so its gradient."""
+    return node.inputs[0] if node.types == node.input_types else None
+
+
 def _nonfinite(node: Node) -> Node | None:
     """Whether all elements are finite does not depend on their order or on widening casts."""
     inputs = [_unmoved(value) for value in node.inputs]
@@ -256,6 +261,10 @@ _RULES: Final[Mapping[str, Rule]] = {
     "dropout": _dropout,
     "nonfinite": _nonfinite,
     "pad": _pad,
+    "interpolate": _resampled,
+    "interpolate_grad": _resampled,
+    "adaptive_avgpool": _resampled,
+    "adaptive_avgpool_grad": _resampled,
     "slice": _slice,
     "concat": round_an_axis,
     "roll": rolled_once,

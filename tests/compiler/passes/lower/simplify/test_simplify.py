@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from graphs.random_graphs import assert_same_bits, build_for, evaluate, feeds_of, graph_of, input_of, random_graph
 
-from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
+from dslc.compiler.ir.graph import Attr, Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
@@ -32,6 +32,11 @@ def _full(value: float, *shape: int, dtype: DType = DType.F32) -> Value:
 
 def _transposed(value: Value) -> Value:
     return B(OPS["transpose"], value, perm=(1, 0))
+
+
+def _resized(op: str, size: tuple[int, int], **attrs: Attr) -> Value:
+    """x as an image of 3 x 4 pixels, resized."""
+    return B(OPS[op], B(OPS["reshape"], x, shape=(1, 1, 3, 4)), size=size, **attrs)
 
 
 def _expanded(value: Value, *shape: int) -> Value:
@@ -64,6 +69,16 @@ TOTAL = B(OPS["sum"], x, over=(0, 1), keep=False)
 HALF = B(OPS["cast"], x, dtype=DType.BF16)
 WIDE = B(OPS["cast"], HALF, dtype=DType.F32)
 POSITIVE = B(OPS["gt"], x, _full(0.0))
+#: An axis whose size stays is not changed, in every mode.
+RESIZING: list[tuple[str, dict[str, Attr]]] = [
+    *((op, {"mode": mode}) for op in ("interpolate", "interpolate_grad")
+      for mode in ("nearest", "nearest-exact", "linear", "cubic")),
+    ("interpolate", {"mode": "linear", "corners": True}),
+    ("interpolate_grad", {"mode": "linear", "ratio": (3, 4, 1, 1)}),
+    ("interpolate", {"mode": "cubic", "widened": True}),
+    ("adaptive_avgpool", {}),
+    ("adaptive_avgpool_grad", {}),
+]  # fmt: skip
 CASES: dict[str, tuple[Value, int]] = {
     # name: (value, nodes that are left)
     "x * 1": (B(OPS["mul"], x, _full(1.0)), 0),
@@ -86,6 +101,10 @@ CASES: dict[str, tuple[Value, int]] = {
     "x backwards": (B(OPS["slice"], x, starts=(2, 0), stops=(-1, 4), steps=(-1, 1)), 1),
     "padded by nothing": (B(OPS["pad"], x, low=(0, 0), high=(0, 0), interior=(0, 0), value=1.0), 0),
     "padded": (B(OPS["pad"], x, low=(0, 1), high=(0, 0), interior=(0, 0), value=1.0), 1),
+    **{f"{op} {attrs} to its size": (_resized(op, (3, 4), **attrs), 1) for op, attrs in RESIZING},
+    "resized along one axis": (_resized("interpolate", (3, 8), mode="nearest"), 2),
+    "the gradient of a size along one axis": (_resized("interpolate_grad", (5, 4), mode="linear"), 2),
+    "means along one axis": (_resized("adaptive_avgpool", (3, 2)), 2),
     "cast to itself": (B(OPS["cast"], x, dtype=DType.F32), 0),
     "there and back": (B(OPS["cast"], B(OPS["cast"], x, dtype=DType.F64), dtype=DType.F32), 0),
     "half to f32 and back": (B(OPS["cast"], B(OPS["cast"], WIDE, dtype=DType.BF16), dtype=DType.F32), 2),
