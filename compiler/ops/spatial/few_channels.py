@@ -107,10 +107,10 @@ def is_of_few_channels(node: Node, on_cores: bool = False) -> bool:
     return not on_cores or weights <= _MOST_ON_CORES
 
 
-def packs_taps(node: Node, on_cores: bool = False) -> bool:
+def packs_taps(node: Node, on_cores: bool = False, filled: bool = False) -> bool:
     """Whether a convolution with channels last, or its gradient for weights, in 16 bits or in TF32 (``on_cores``: by
     the build, else by the node), has sums over runs of taps with their few channels of the image. Windows side by side
-    are rows of a product, and are none of these."""
+    are rows of a product, and are none of these. ``filled``: the many channels are filled up to whole runs first."""
     kind, found = node.op.name.removesuffix("_last"), few_channels(node)
     if kind not in ("conv", "conv_wgrad") or found is None or not found.of_image:
         return False
@@ -122,7 +122,7 @@ def packs_taps(node: Node, on_cores: bool = False) -> bool:
     return (
         prod(found.taps) > 1
         and not side_by_side
-        and not found.many % RUN
+        and (filled or not found.many % RUN)
         and found.places >= _MIN_PLACES
         and dilation == (1,) * len(dilation)
         and prod(found.taps[:-1]) * -(-found.taps[-1] // taps_of_run(found.few, run)) <= _MOST_RUNS

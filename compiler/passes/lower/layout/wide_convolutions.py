@@ -3,7 +3,8 @@
 - A convolution between few channels and many is left alone if it has kernels of its own, or if its windows lie side by
   side and each line of one is whole runs, as of patches of 16 x 16 pixels with three colours.
 - Channels that are no whole runs, such as the colours of an image, are filled up with zeros: those of an image up to a
-  run always, others where that is less work than to multiply without tensor cores.
+  run always, others where that is less work than to multiply without tensor cores. Of a first layer only those of the
+  result are, if kernels of its own then compute it: the image stays as it is.
 - A pointwise convolution (window 1, stride 1) whose channels are no whole runs, or with three spatial axes, is one
   matrix product of ``[places, channels]``: libraries multiply matrices of any width, their convolutions need runs. So
   is one whose window is the whole image, of ``[images, places and channels]``.
@@ -28,7 +29,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ops.attrs import int_attr, int_tuple
 from dslc.compiler.ops.spatial.channels_last import LAST, last_type
 from dslc.compiler.ops.spatial.conv import Convolution
-from dslc.compiler.ops.spatial.few_channels import RUN_BYTES, is_of_few_channels, packs_taps
+from dslc.compiler.ops.spatial.few_channels import RUN, RUN_BYTES, is_of_few_channels, packs_taps
 
 #: Multiply-adds from which channels are filled up: without tensor cores they take longer than copies of the operands.
 _MIN_FILLED: Final = 1 << 24
@@ -92,6 +93,8 @@ def _lacking(node: Node) -> tuple[int, int]:
     if int_attr(node.attrs, "groups") != 1:
         return 0, 0
     into, out = _channels(node)
+    if packs_taps(node, on_cores=True, filled=True):
+        return 0, -out % RUN
     places = prod(_result(node)) // out
     if prod(_weight(node)) * places >= _MIN_FILLED:
         return -into % run_of(node), -out % run_of(node)

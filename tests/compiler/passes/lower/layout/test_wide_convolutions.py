@@ -20,6 +20,8 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify.graph import verify_graph
 from dslc.compiler.ops.attrs import int_attr
 from dslc.compiler.ops.spatial import few_channels
+from dslc.compiler.ops.spatial.channels_last import last_type, to_last
+from dslc.compiler.ops.spatial.few_channels import packs_taps
 from dslc.compiler.options import Options
 from dslc.compiler.passes.lower.layout import wide_convolutions
 from dslc.compiler.passes.lower.layout.channels_last import Rule, channels_last
@@ -160,6 +162,37 @@ def test_colours_are_filled_up_to_sixteen_bytes(dtype: DType, channels: int) -> 
     found = widened(b, node, last)
     assert found is not None and isinstance(found.producer, Node)
     assert [t.ints[-1] for t in found.producer.input_types] == [channels, channels]
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F32])
+@pytest.mark.parametrize("kind", ["conv", "conv_wgrad"])
+@pytest.mark.parametrize(("space", "window"), [((48, 48), (7, 7)), ((3, 48, 48), (1, 7, 7)), ((4800,), (31,))])
+def test_the_image_of_a_first_layer_is_read_as_it_lies(
+    space: tuple[int, ...], window: tuple[int, ...], kind: str, dtype: DType
+) -> None:
+    """Only the 45 channels of its result are filled up, to whole runs."""
+    pad, ones = tuple(k // 2 for k in window), (1,) * len(space)
+    attrs: dict[str, Any] = {"stride": ones, "pad": pad, "dilation": ones, "groups": 1}
+    x, w, y = (2, 3, *space), (45, 3, *window), (2, 45, *space)
+    shapes, attrs = ((x, w), attrs) if kind == "conv" else ((x, y), {**attrs, "size": window})
+    values = [Input(str(n), Kind.DATA, TensorType(dtype, s)).value for n, s in enumerate(shapes)]
+    b = Builder(name="here")
+    node = b.node(OPS[kind], *values, **attrs)
+    found = widened(b, node, [b(OPS["transpose"], v, perm=to_last(v.type.rank)) for v in values])
+    assert found is not None and found.type == last_type(node.types[0])
+    [made] = [n for n in order([found]) if n.op.name == f"{kind}_last"]
+    assert made.inputs[0].type.ints == (2, *space, 3) and 48 in (*made.inputs[1].type.ints, made.types[0].ints[0])
+    assert packs_taps(made, on_cores=True)
+
+
+def test_a_first_layer_of_odd_results_computes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(few_channels, "_MIN_PLACES", 1)
+    graph, turned = _graphs(tmp_path, 3, "2, 9, 8", "conv(45, [1, 7, 7], stride=[1, 2, 2], pad=[0, 3, 3]) as a |> tanh")
+    assert {n.inputs[0].type.ints[-1] for n in turned.nodes if n.op.name in ("conv_last", "conv_wgrad_last")} <= {3, 4}
+    feeds = feeds_of(graph, 3)
+    wanted, got = evaluate(graph, feeds), evaluate(turned, feeds)
+    for key, value in wanted.items():
+        np.testing.assert_allclose(got[key], value, rtol=1e-9, atol=1e-11, err_msg=key)
 
 
 @pytest.mark.parametrize(("window", "stride", "width", "dtype", "is_left"), [
