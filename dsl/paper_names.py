@@ -25,6 +25,15 @@ _TRIANGLE: Final = "write `tri(8)` as a mask; lists of indices are `tensor([i fo
 _DISTANT: Final = "write a `scan` that carries the least distances so far, and takes their `argmax(d, axis=1)`"
 _SCHEDULE: Final = "it belongs to dslc.yaml: `train: {lr: {cosine: {warmup: 1 epoch}}}`"
 _MIX: Final = "it belongs to dslc.yaml, data.augment and data.mix: docs/data.md"
+_RULE: Final = 'write its rule in a block: docs/cookbook.md, "An optimizer of your own"'
+
+#: Published optimizers that dslc lacks.
+RULES: Final = frozenset({
+    "adabelief", "adabound", "adamini", "adammini", "adan", "adashift", "ademamix", "adopt", "apollo", "cautiousadamw",
+    "dadaptadam", "dadaptation", "distributedshampoo", "galore", "hessianfree", "kfac", "laprop", "lookahead",
+    "madgrad", "mars", "novograd", "pcgrad", "prodigy", "qhadam", "ranger", "schedulefree", "adamwschedulefree",
+    "sgdschedulefree", "shampoo", "soap", "sophia", "sophiag", "swats", "tiger", "yogi",
+})  # fmt: skip
 
 NAMES: Final[Mapping[str, str]] = {
     # activations and normalisations
@@ -100,6 +109,7 @@ NAMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("vjp",), "write `h = tanh(x)`, then `gradient(h * y, x)`"),
     **dict.fromkeys(("jvp",), "write `h = tanh(x)`, `u = zeros([B, 8])`, then `gradient(gradient(h * u, x) * y, u)`"),
     # training
+    **dict.fromkeys(sorted(RULES), _RULE),
     **dict.fromkeys(("adaptivelogsoftmax",), "write `cross_entropy(x, ids)` of all classes"),
     **dict.fromkeys(("clipgradnorm", "clipgradvalue"), "write `clip_norm=1.0` or `clip_value=1.0` in the optimizer"),
     **dict.fromkeys(("swa", "polyak", "averagedmodel"), "write `ema = 0.999` in the train section"),

@@ -196,3 +196,14 @@ def test_a_layer_that_is_called_at_once_keeps_what_was_written() -> None:
     )
     with pytest.raises(CompileError, match=re.escape("pad=2, bias=false)`")):
         check_program(files(source))
+
+
+@pytest.mark.parametrize(("name", "near"), [("adan", None), ("SOAP", None), ("lbfgs", None), ("adamm", "adam")])
+def test_an_unknown_optimizer(name: str, near: str | None) -> None:
+    text = "nn 1\nmodel M(x: [4, 3]) -> [4, 3] { return x |> linear(3) as f }\n"
+    text += f"train M() {{\n  loss = mean(output)\n  optimizer = {name}(lr=0.1)\n}}\n"
+    with pytest.raises(CompileError) as raised:
+        check_program(files(text))
+    found = raised.value.render()
+    assert ("An optimizer of your own" in found) is (near is None)
+    assert (f"did you mean `{near}`" in found) is (near is not None)

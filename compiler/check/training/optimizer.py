@@ -15,7 +15,8 @@ from dslc.compiler.ops.constants.known import number_or
 from dslc.compiler.ops.optimizer.clip_norm import check_limit
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import did_you_mean
-from dslc.dsl.other_names import argument_hint, nearest_hint
+from dslc.dsl.other_names import argument_hint, key_of, nearest_hint
+from dslc.dsl.paper_names import RULES
 from dslc.dsl.span import Span
 
 if TYPE_CHECKING:
@@ -40,9 +41,11 @@ def read_optimizer(entry: syntax.Entry, frame: Frame, expander: Expander) -> tup
     name = call.function.name
     optimizer = OPTIMIZERS.get(name)
     if optimizer is None:
-        near = did_you_mean(name, OPTIMIZERS)
+        near = None if key_of(name) in RULES else did_you_mean(name, OPTIMIZERS)
         title = f"unknown optimizer `{name}`" + (f"; did you mean `{near}`?" if near else "")
         help = "known are " + ", ".join(sorted(OPTIMIZERS))
+        if near is None:
+            help += '; docs/cookbook.md, "An optimizer of your own", shows how to write another rule'
         raise Problem("E0101", title, call.function.span, "not an optimizer", help=help)
     args: dict[str, Any] = {**COMMON, **optimizer.defaults}
     places: dict[str, Span] = {}
