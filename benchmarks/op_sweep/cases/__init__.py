@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from op_sweep.cases import elementwise, index, loss, normalization, products, random, reduction, shape, spatial
+from op_sweep.cases import algebra, elementwise, index, loss, normalization, products, random, reduction, shape, spatial
 
 if TYPE_CHECKING:
     from op_sweep.case import Case, Sizes
 
-TABLES: Final = (elementwise, shape, index, reduction, loss, normalization, products, random, spatial)
+TABLES: Final = (elementwise, shape, index, reduction, loss, normalization, products, algebra, random, spatial)
 
 #: Functions without a case, and why.
 WITHOUT: Final = {
