@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
+from math import gcd, prod
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from dslc.compiler.ir.graph import Attr, Attrs, Input, Kind, Node, Value
@@ -21,7 +21,7 @@ MOST_FEATURES: Final = 256  # of attention in tiles
 #: The same in TF32. With 256 features, whose tiles fill shared memory, tiles took three times as long as separate
 #: kernels; up to 128 at most four fifths (``benchmarks/results/ops.md``, "Attention in TF32").
 MOST_IN_TF32: Final = 128
-_CHUNK: Final = 8  # elements that its kernels load at once
+_CHUNK: Final = 8  # elements that its kernels load at once, of rows that are so aligned
 
 
 class View(NamedTuple):
@@ -179,8 +179,8 @@ def why_parts(node: Node) -> str | None:
     if features != v.ints[-1]:
         return f"q has {features} features and v has {v.ints[-1]}"
     most = MOST_FEATURES if q.dtype.is_half else MOST_IN_TF32
-    if features > most or features % _CHUNK:
-        return f"{features} features are no multiple of {_CHUNK} up to {most}"
+    if features > most:
+        return f"{features} features are more than {most}"
     if float_attr(node.attrs, "scale") <= 0:
         return "its scale is not above 0"
     if min(q.bytes, k.bytes) == 0:
@@ -229,7 +229,8 @@ class Places(NamedTuple):
 
 
 def places(views: Sequence[View], terms: Sequence[View] = ()) -> Places | None:
-    """None if two axes do not describe the leading ones of all views, or if rows are not contiguous and aligned."""
+    """None if two axes do not describe the leading ones of all views, or if rows are not contiguous, or less aligned
+    than those of a whole tensor."""
     every = [*views, *terms]
     heads = [view.shape[-3] if len(view.shape) > 2 else 1 for view in every]
     kept = min(heads)
@@ -253,7 +254,8 @@ def places(views: Sequence[View], terms: Sequence[View] = ()) -> Places | None:
         outermost = each[outer[-1]] if outer else 0
         found.append((view.start, outermost, within, view.strides[-2] if view.shape[-2] > 1 else 0))
     rows = found[: len(views)]
-    if any(view.strides[-1] != 1 for view in views) or any(n % _CHUNK for row in rows for n in row):
+    aligned = gcd(_CHUNK, views[0].shape[-1])
+    if any(view.strides[-1] != 1 for view in views) or any(n % aligned for row in rows for n in row):
         return None
     more = tuple((*row, view.strides[-1]) for row, view in zip(found[len(views) :], terms))
     members = prod(lead[axis] for axis in inner) * share

@@ -122,7 +122,8 @@ def test_reasons(programs: dict[str, Program]) -> None:
     ("features", "dtype", "said"),
     [
         (32, "bf16", "in tiles: its scores are not in memory"),
-        (36, "bf16", "with all scores in memory: 36 features are no multiple of 8 up to 256"),
+        (36, "bf16", "in tiles: its scores are not in memory"),
+        (264, "bf16", "with all scores in memory: 264 features are more than 256"),
         (32, "tf32", "in tiles: its scores are not in memory"),
         (32, "f32", "with all scores in memory: tiles are for 16 bits and TF32, and q is f32"),
     ],
@@ -144,8 +145,8 @@ def test_the_form_of_attention(features: int, dtype: str, said: str, tmp_path: P
     ("features", "said"),
     [
         (32, "attention: sdpa  (forward) is computed in tiles: its scores are not in memory"),
-        (36, "attention: softmax softmax stays between products, with all scores in memory: "
-             "36 features are no multiple of 8 up to 128"),
+        (136, "attention: softmax softmax stays between products, with all scores in memory: "
+              "with a bias and more than 64 features, TF32 is faster in products"),
     ],
 )  # fmt: skip
 def test_the_form_of_attention_that_is_written_out(features: int, said: str, tmp_path: Path) -> None:

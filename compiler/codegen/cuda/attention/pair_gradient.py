@@ -109,7 +109,7 @@ class PairGradient(CppKernel):
         others, stages = self.tile
         text = "#define MODE 1\n#define MASK_CHUNK 0\n"
         layouts = dict(zip(_NAMES, self.layouts))
-        text += head_of(self.dtype, self.scale, layouts, self.mask, self.bias)
+        text += head_of(self.dtype, self.scale, self.features, layouts, self.mask, self.bias)
         text += f"#define WHOLE {int(self.whole)}\n#define SLOPES {int(self.result is not None)}\n"
         text += f"using RESULT = {C_TYPES[self.result or DType.F32]};\n"
         walk, (resident, features) = self.walk, _RESIDENT

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import gcd
+from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.compound.strided_attention import Places, bias_of, mask_of, terms_of
 
+_CHUNK: Final = 16  # bytes, the most that a thread copies at once
+
 
 def head_of(
-    dtype: DType, scale: float, layouts: Mapping[str, Sequence[int]], mask: Sequence[int], bias: Sequence[int]
+    dtype: DType,
+    scale: float,
+    features: int,
+    layouts: Mapping[str, Sequence[int]],
+    mask: Sequence[int],
+    bias: Sequence[int],
 ) -> str:
-    """The lines of a kernel's text for its dtype, the scale of scores, and where rows, a mask and a bias lie."""
+    """The lines of a kernel's text for its dtype, the scale of scores, and where rows, a mask and a bias lie. Rows are
+    copied in the largest pieces that begin and end at a multiple of their size."""
     text = f'#define MMA_TYPE "{dtype.value}"\n' if dtype.is_half else ""
+    piece = gcd(_CHUNK // dtype.itemsize, features, *(n for layout in layouts.values() for n in layout))
+    text += f"#define PIECE {piece * dtype.itemsize}\n"
     text += f"using T = {C_TYPES[dtype]};\nconstexpr float SCALE = (float){float(scale).hex()};\n"
     text += f"#define MASKED {int(bool(mask))}\n#define BIASED {int(bool(bias))}\n"
     for name, layout in {"MASK": mask, "BIAS": bias, **layouts}.items():

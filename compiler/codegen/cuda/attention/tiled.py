@@ -2,7 +2,7 @@
 
 The forward pass is one kernel. The backward pass computes the sums of dy * y, then runs one kernel by queries for dq
 and one by keys for dk and dv; of more than 128 features, registers hold only one of these, and each has a kernel. Used
-as ``fits_tiles`` says: if q, k and v have the same number of features, a multiple of 8 up to 256, and the scale is
+as ``fits_tiles`` says: if q, k and v have the same number of features, up to 256, and the scale is
 positive; ``attention/lower.py`` handles the rest. In a tile, rows have 32, 64, 128, 192 or 256 features, of which those
 that do not exist are zeros. Operands and results may be views of tensors (``StridedAttention``). A mask lies where it
 is, with strides of 0 along the axes over which it is broadcast; its part of a tile is copied to shared memory next to
@@ -123,9 +123,8 @@ class TiledAttention(CppKernel):
     def head(self) -> str:
         t = self.tile
         text = f"#define MODE {_MODES.index(self.mode)}\n#define MASK_CHUNK {self.mask_chunk}\n"
-        text += head_of(
-            self.dtype, self.scale, dict(zip(_ROWS[self.mode], self.layouts, strict=True)), self.mask, self.bias
-        )
+        layouts = dict(zip(_ROWS[self.mode], self.layouts, strict=True))
+        text += head_of(self.dtype, self.scale, self.features, layouts, self.mask, self.bias)
         return text + constants(
             INNER=self.inner, SHARE=self.share, PARTS=self.parts, D=self.width, FEATURES=self.features,
             OWN_COUNT=self.own, OTHER_COUNT=self.other, CAUSAL=int(self.causal), WINDOW=self.window,

@@ -8,10 +8,10 @@
 //
 // A warp has TALL times 16 rows. Tiles come to shared memory by asynchronous copies, STAGES of them in flight, each row's
 // 16-byte chunks permuted, so that eight rows of one chunk are in eight different banks for ldmatrix. Rows that do not exist
-// are zeros, and so are features from FEATURES, a multiple of 8, up to the D of a tile. The text in front says the sizes,
-// and where rows lie: at `start` elements plus numbers of the two axes of the stack and of the row times strides, which are
-// multiples of 8. SHARE heads of q in a row read one head of k and v; backward, a block of keys sees the queries of SHARE /
-// PARTS of them, one head after the other, and writes a part of the sum. A key WINDOW or more positions away, if WINDOW
+// are zeros, and so are features from FEATURES up to the D of a tile. The text in front says the sizes, and where rows lie: at
+// `start` elements plus numbers of the two axes of the stack and of the row times strides, which are multiples of the elements
+// of a PIECE. SHARE heads of q in a row read one head of k and v; backward, a block of keys sees the queries of SHARE / PARTS
+// of them, one head after the other, and writes a part of the sum. A key WINDOW or more positions away, if WINDOW
 // is not 0, does not meet a query; tiles without a pair that meets are left out. With MASKED, a byte says of each query and
 // key whether they meet; a query that meets no key gives 0, and its lse is minus infinity. With BIASED, a T for each query
 // and key is added to their scaled score; minus infinity is as if they did not meet.

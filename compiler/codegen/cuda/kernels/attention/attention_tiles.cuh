@@ -8,6 +8,7 @@
 
 constexpr int ROWS = WARPS * TALL * 16, THREADS = WARPS * 32;
 constexpr int EACH = 16 / (int)sizeof(T), CHUNKS = D / EACH, DEEP = 2 * EACH; // elements of a chunk and of a product
+constexpr int PIECES = 16 / PIECE, FITTING = PIECE / (int)sizeof(T); // of a chunk; elements of a piece
 constexpr bool BY_KEYS = MODE >= 2;
 constexpr int OWN = MODE == 0 || MODE == 4 ? 1 : 2; // tensors whose rows stay
 constexpr int OWN_TILE = ROWS * CHUNKS * 16, TILE = OTHERS * CHUNKS * 16, SUMS_TILE = BY_KEYS ? 8 * OTHERS : 0; // bytes
@@ -23,6 +24,13 @@ __device__ __forceinline__ float power_of_2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+
+template <int BYTES> struct Bytes;
+template <> struct Bytes<16> { using Type = uint4; };
+template <> struct Bytes<8> { using Type = uint2; };
+template <> struct Bytes<4> { using Type = unsigned; };
+template <> struct Bytes<2> { using Type = unsigned short; };
+using Piece = Bytes<PIECE>::Type;
 
 // Where chunk `chunk` of row `row` of a tile lies, in bytes.
 __device__ __forceinline__ int place(int row, int chunk) {
@@ -47,14 +55,29 @@ constexpr int STAGE = 2 * TILE + SUMS_TILE + MASK_TILE; // bytes
 // What is taken off scores: nothing where all are minus infinity.
 __device__ __forceinline__ float shift_of(float top) { return GUARDED && top == -INFINITE ? 0 : top; }
 
+// PIECE bytes. Asynchronous copies have at least 4: of fewer, the thread itself stores them, before the barrier that all wait
+// at for the tile.
+__device__ __forceinline__ void copy_piece(unsigned to, const T *from, bool valid) {
+  if constexpr (PIECE == 16)
+    copy_async(to, from, valid);
+  else if constexpr (PIECE >= 4)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(PIECE < 4 ? 4 : PIECE), "r"(valid ? PIECE : 0));
+  else
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(valid ? *reinterpret_cast<const unsigned short *>(from) : (unsigned short)0) : "memory");
+}
+
 // `COUNT` rows from number `first` on, of `limit`; `step` elements apart.
 template <int COUNT> __device__ __forceinline__ void bring(unsigned to, const T *from, int step, int first, int limit) {
   static_assert(COUNT * CHUNKS % THREADS == 0, "");
 #pragma unroll
   for (int i = 0; i < COUNT * CHUNKS / THREADS; ++i) {
     const int row = (threadIdx.x + i * THREADS) / CHUNKS, chunk = (threadIdx.x + i * THREADS) % CHUNKS;
-    const bool valid = first + row < limit && (D == FEATURES || chunk * EACH < FEATURES);
-    copy_async(to + place(row, chunk), valid ? from + (long long)(first + row) * step + chunk * EACH : from, valid);
+#pragma unroll
+    for (int p = 0; p < PIECES; ++p) {
+      const int at = chunk * EACH + p * FITTING;
+      const bool valid = first + row < limit && (D == FEATURES || at < FEATURES);
+      copy_piece(to + place(row, chunk) + p * PIECE, valid ? from + (long long)(first + row) * step + at : from, valid);
+    }
   }
 }
 
@@ -229,7 +252,7 @@ __device__ __forceinline__ void put(unsigned char *tile, int row, const float (&
 }
 #endif
 
-// The warp's rows, times a factor each, by way of its part of a tile that nobody reads any more: 16 bytes a thread.
+// The warp's rows, times a factor each, by way of its part of a tile that nobody reads any more: a chunk a thread, in pieces.
 __device__ __forceinline__ void write(T *to, int step, const Sums &sums, const float (&factor)[TALL][2], unsigned char *tile, int first,
                                       int limit) {
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * TALL * 16;
@@ -242,7 +265,11 @@ __device__ __forceinline__ void write(T *to, int step, const Sums &sums, const f
 #pragma unroll
   for (int i = 0; i < TALL * 16 * CHUNKS / 32; ++i) {
     const int own = row + (lane + i * 32) / CHUNKS, chunk = (lane + i * 32) % CHUNKS;
-    if (first + own < limit && (D == FEATURES || chunk * EACH < FEATURES))
-      *reinterpret_cast<uint4 *>(to + (long long)(first + own) * step + chunk * EACH) = *reinterpret_cast<const uint4 *>(tile + place(own, chunk));
+#pragma unroll
+    for (int p = 0; p < PIECES; ++p) {
+      const int at = chunk * EACH + p * FITTING;
+      if (first + own < limit && (D == FEATURES || at < FEATURES))
+        *reinterpret_cast<Piece *>(to + (long long)(first + own) * step + at) = *reinterpret_cast<const Piece *>(tile + place(own, chunk) + p * PIECE);
+    }
   }
 }

@@ -20,12 +20,15 @@ def rounded(x: np.ndarray) -> np.ndarray:
     return ((x.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32)
 
 
-@pytest.mark.parametrize(("features", "causal"), [(12, False), (12, True), (16, True)])
-def test_products_round_their_factors_to_tf32(features: int, causal: bool) -> None:
-    """12 features are no multiple of 8, so they go in separate kernels."""
-    rng, size = np.random.default_rng(5), (1, 1, 17, features)
+@pytest.mark.parametrize(
+    ("features", "values", "causal"), [(12, 16, False), (12, 16, True), (13, 13, False), (16, 16, True), (22, 22, True)]
+)
+def test_products_round_their_factors_to_tf32(features: int, values: int, causal: bool) -> None:
+    """Attention whose values have other features than keys goes in separate kernels. Rows of 22 features are
+    copied in pieces of 8 bytes, those of 13 in pieces of 4."""
+    rng = np.random.default_rng(5)
     attrs: dict[str, Any] = {"causal": causal, "scale": 0.5}
-    xs = [rng.standard_normal(size, np.float32) for _ in range(3)]
+    xs = [rng.standard_normal((1, 1, 17, n), np.float32) for n in (features, features, values)]
     near = [x.astype(np.float64) for x in map(rounded, xs)]
     exact, lse = apply(OPS["sdpa"], near, attrs)
     y, found = on_machine(Builder(name="here").node(OPS["sdpa"], *values_of(xs), **attrs, **TF32), xs)
@@ -33,7 +36,7 @@ def test_products_round_their_factors_to_tf32(features: int, causal: bool) -> No
     assert np.abs(y - exact).max() < 2e-3
     plain, _ = on_machine(Builder(name="here").node(OPS["sdpa"], *values_of(xs), **attrs), xs)
     assert np.abs(y - plain).max() > 1e-4, "factors are as they were"
-    dy = rng.standard_normal(size, np.float32)
+    dy = rng.standard_normal((1, 1, 17, values), np.float32)
     given = [*xs, y, found, dy]
     wanted = apply(OPS["sdpa_grad"], [*near, exact, lse, rounded(dy).astype(np.float64)], attrs)
     got = on_machine(Builder(name="here").node(OPS["sdpa_grad"], *values_of(given), **attrs, **TF32), given)
