@@ -3,10 +3,11 @@ launch.
 
     seconds = launch + start + max(bytes / (bandwidth * part), operations / (rate * part))
 
-(Williams, Waterman and Patterson 2009.) Each tensor that a node reads or writes moves once; views cost nothing. No
-kernel reaches its roof: ``part``, the fraction that kernels of a kind reach, and ``start``, their fixed overhead, were
-measured (``codegen/device_model.py``). The model compares plans of one program; it does not predict exact times. If the
-way in which a build computes a node was measured on the GPU, that time counts instead.
+(Williams, Waterman and Patterson 2009.) Each tensor that a node reads or writes moves once, or as many bytes of it as
+the op takes, such as the rows of a lookup or the part of a slice; views cost nothing. No kernel reaches its roof:
+``part``, the fraction that kernels of a kind reach, and ``start``, their fixed overhead, were measured
+(``codegen/device_model.py``). The model compares plans of one program; it does not predict exact times. If the way in
+which a build computes a node was measured on the GPU, that time counts instead.
 """
 
 from __future__ import annotations
@@ -132,11 +133,14 @@ def kind(node: Node) -> KernelKind:
 
 
 def moved(node: Node) -> int:
-    """Bytes that a node reads and writes, each tensor once; its sizes must be ints."""
+    """Bytes that a node reads and writes, each tensor once, and no more of them than the op takes; its sizes must be
+    ints."""
     if node.op.view:
         return 0
-    read = read_bytes(node) if isinstance(node.op, FusedOp) else sum(v.type.bytes for v in dict.fromkeys(node.inputs))
-    return read + sum(t.bytes for t in node.types)
+    made = sum(t.bytes for t in node.types)
+    if isinstance(node.op, FusedOp):
+        return read_bytes(node) + made
+    return min(sum(v.type.bytes for v in dict.fromkeys(node.inputs)) + made, node.op.cost(node).bytes)
 
 
 def roof(node: Node, machine: Machine) -> tuple[float, float]:

@@ -159,26 +159,33 @@ def _plain(value: object) -> object:
     return value
 
 
-def _instruction(row: list[Any]) -> Instruction:
-    make: Callable[..., Instruction] = INSTRUCTIONS[row[0]]
-    for name, turn in _TURNED.get(row[0], ()):
-        at = 1 + _FIELDS[INSTRUCTIONS[row[0]]].index(name)
-        row[at] = turn(row[at])
-    return make(*(tuple(item) if type(item) is list else item for item in row[1:]))
-
-
 def _pairs(items: list[list[Any]]) -> tuple[tuple[Any, ...], ...]:
-    return tuple(tuple(pair) for pair in items)
+    return tuple([tuple(pair) for pair in items])
 
 
-#: Fields with another form in JSON: bytes as hex, pairs as lists.
-_TURNED: Final[Mapping[str, tuple[tuple[str, Callable[[Any], object]], ...]]] = {
-    "kernel": (("args", _pairs),),
-    "gemm": (("algorithm", bytes.fromhex),),
-    "graph": (("knobs", _pairs),),
-    "loop": (("strides", _pairs),),
-    "fill": (("pattern", bytes.fromhex),),
+#: Fields with another form in JSON: lists for tuples, hex for bytes.
+_READ: Final[Mapping[str, Mapping[str, Callable[[Any], object]]]] = {
+    "reference": {"inputs": tuple, "outputs": tuple},
+    "kernel": {"grid": tuple, "block": tuple, "args": _pairs},
+    "gemm": {"algorithm": bytes.fromhex},
+    "graph": {"inputs": tuple, "outputs": tuple, "knobs": _pairs},
+    "loop": {"strides": _pairs},
+    "fill": {"pattern": bytes.fromhex},
 }
+#: By tag: the class, and the places in a row of the fields with another form.
+_MAKERS: Final = {
+    tag: (cls, tuple((1 + _FIELDS[cls].index(name), turn) for name, turn in _READ.get(tag, {}).items()))
+    for tag, cls in INSTRUCTIONS.items()
+}
+
+
+def _instruction(row: list[Any]) -> Instruction:
+    """The instruction of a row, which is changed."""
+    cls, turns = _MAKERS[row[0]]
+    for place, turn in turns:
+        row[place] = turn(row[place])
+    made: Instruction = cls(*row[1:])
+    return made
 
 
 def _checked(data: object, place: str) -> None:

@@ -10,9 +10,10 @@ from places import EXAMPLES
 from real_gpu.vendor_cases import convolution
 
 from dslc.compiler.check.model import check_file
-from dslc.compiler.cost import kind, machine_of, roof, seconds, total_seconds
+from dslc.compiler.cost import kind, machine_of, moved, roof, seconds, total_seconds
 from dslc.compiler.ir.graph import Kind, Node
 from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.types import DType
 from dslc.compiler.options import Options
 from dslc.compiler.pipeline import foresee
 
@@ -51,6 +52,20 @@ def test_no_kernel_is_above_its_roof_and_narrow_products_fill_half_of_their_tile
         assert seconds(node, machine) > max(roof(node, machine)) + machine.device.launch
     arithmetic = replace(machine, device=replace(machine.device, bandwidth=1e30))
     assert seconds(narrow, arithmetic) == pytest.approx(seconds(wide, arithmetic), rel=1e-6)
+
+
+def test_a_part_of_a_tensor_moves_alone() -> None:
+    """A slice reads its elements, a lookup its rows; rows that are read more often than once still move once."""
+    table, few, many = (
+        input_of("table", Kind.PARAM, 1000, 64),
+        input_of("few", Kind.DATA, 8, dtype=DType.I32),
+        input_of("many", Kind.DATA, 5000, dtype=DType.I32),
+    )
+    b, row = Builder(), 64 * 4
+    part = b.node(OPS["slice"], table.value, starts=(10, 0), stops=(20, 64), steps=(1, 1))
+    assert moved(part) == 2 * 10 * row
+    assert moved(b.node(OPS["gather_rows"], table.value, few.value)) == 2 * 8 * row + 8 * 4
+    assert moved(b.node(OPS["gather_rows"], table.value, many.value)) == 1000 * row + 5000 * row + 5000 * 4
 
 
 def test_own_products_are_slower_than_the_librarys_and_a_cpu_has_one_kind() -> None:

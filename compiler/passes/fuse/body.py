@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast
 
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
 from dslc.compiler.ir.op import OPS, Op, Pointwise
 from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.compound.fused import BITS, FusedOp, fused, results_of, steps
+from dslc.compiler.ops.compound.fused import BITS, FusedOp, Step, fused, results_of, steps
 from dslc.compiler.ops.compound.fused_rows import fused_rows, is_core
 from dslc.compiler.ops.compound.fused_sums import FusedSums, fused_sums
 
@@ -59,33 +59,43 @@ def body_of(node: Node) -> tuple[Attr, ...]:
 
 class Body:
     """The body of a new node under construction: the steps of several nodes, one after the other. ``number``: the
-    inputs and the results of the steps so far -> their numbers in the body."""
+    inputs and the results of the steps so far -> their numbers in the body.
+
+    A step that was added is not added again: nodes that are merged may each compute the same producer. But steps after
+    an op that takes neighbours do not see those before it, which its kernel computes in another place.
+    """
 
     def __init__(self, inputs: Iterable[Value]) -> None:
         self.inputs = tuple(dict.fromkeys(inputs))
         self.number = {v: i for i, v in enumerate(self.inputs)}
         self.steps: list[Attr] = []
+        self._known: dict[str, int] = {}  # a step as text, which tells 1 from 1.0 and 0.0 from -0.0 -> its number
 
-    def add(self, node: Node, read: Sequence[Value] | None = None) -> Callable[[int], int]:
+    def add(self, node: Node, read: Sequence[Value] | None = None, *, is_last: bool = False) -> Callable[[int], int]:
         """Adds the steps of a node, which read the values ``read`` in place of its inputs. Returns the function from a
-        number in the node's body to the number in this one."""
-        inputs = [self.number[v] for v in (node.inputs if read is None else read)]
-        count, shift = len(inputs), len(self.inputs) + len(self.steps) - len(inputs)
-
-        def place(number: int) -> int:
-            return inputs[number] if number < count else shift + number
-
+        number in the node's body to the number in this one. ``is_last``: the result of this body is that of its last
+        step, the last one of the node, which is added in any case."""
+        numbers = [self.number[v] for v in (node.inputs if read is None else read)]
+        own = cast("tuple[Step, ...]", body_of(node))
+        for place, (name, inputs, attrs) in enumerate(own, 1):
+            step = (name, tuple([numbers[i] for i in inputs]), attrs)
+            numbers.append(self._added(step, again=is_last and place == len(own)))
         if not isinstance(node.op, FusedOp):
-            self.number[node.outputs[0]] = len(self.inputs) + len(self.steps)
-            self.steps.append((node.op.name, tuple(inputs), tuple(sorted(node.attrs.items()))))
-            return place
-        for step in body_of(node):
-            assert isinstance(step, tuple) and isinstance(step[1], tuple)
-            self.steps.append((step[0], tuple(map(place, step[1])), step[2]))  # type: ignore[arg-type]
-        if not isinstance(node.op, FusedSums):
-            last = count + len(body_of(node))
-            self.number.update(zip(node.outputs, map(place, results_of(node.attrs, last))))
-        return place
+            self.number[node.outputs[0]] = numbers[-1]
+        elif not isinstance(node.op, FusedSums):
+            self.number.update(zip(node.outputs, [numbers[i] for i in results_of(node.attrs, len(numbers))]))
+        return numbers.__getitem__
+
+    def _added(self, step: Step, again: bool) -> int:
+        """The number of a step, which is added unless an equal one was and it need not be added ``again``."""
+        text, end = repr(step), len(self.inputs) + len(self.steps)
+        if not again and text in self._known:
+            return self._known[text]
+        if is_core(OPS[step[0]]):
+            self._known.clear()
+        self._known[text] = end
+        self.steps.append(step)
+        return end
 
 
 def inlined(graph: Graph, chosen: Mapping[Node, Sequence[Node]]) -> Graph:
@@ -106,7 +116,7 @@ def with_producers(node: Node, producers: Sequence[Node], new: Mapping[Value, Va
     body = Body([*inputs, *(new.get(v, v) for producer in producers for v in producer.inputs)])
     for producer in producers:
         body.add(producer, [new.get(v, v) for v in producer.inputs])
-    place = body.add(node, read)
+    place = body.add(node, read, is_last=True)
     origins, attrs = origins_of((*producers, node)), dict[str, Attr](body=tuple(body.steps))
     if node.op is not fused_sums:
         op = fused_rows if any(is_core(OPS[name]) for name, _, _ in steps(attrs)) else fused

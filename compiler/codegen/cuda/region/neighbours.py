@@ -36,6 +36,8 @@ def with_neighbours(launches: Sequence[Launch], core: Node, steps: Sequence[Node
     value that the last step's result becomes. Raises Unfit."""
     place = steps.index(core)
     before, after = {step.out: step for step in steps[:place]}, steps[place + 1 :]
+    if any(v in before for step in after for v in step.inputs):
+        raise Unfit("a step after it reads what a step before it computes")
     found = []
     for launch in launches:
         extended = any(v in before for v in launch.reads) or (bool(after) and core.out in launch.writes)

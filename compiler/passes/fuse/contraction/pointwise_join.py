@@ -71,5 +71,5 @@ def measured_faster(
 def _joined(product: Node, reader: Node) -> Node:
     """The node that stands for both."""
     body = Body([product.out, *reader.inputs])
-    body.add(reader)
+    body.add(reader, is_last=True)
     return with_epilogue(product, reader, body.inputs[1:], tuple(body.steps))

@@ -167,7 +167,7 @@ def _fused(members: list[Node]) -> Value:
         for value in node.inputs:
             if isinstance(value.producer, Node) and _is_constant(value.producer) and value not in body.number:
                 body.add(value.producer)
-        body.add(node)
+        body.add(node, is_last=node is members[-1])
     last = members[-1]
     attrs = {"body": tuple(body.steps)}
     # The type is the last member's. Inferring it would walk the body again; verify does that in any case.

@@ -127,7 +127,7 @@ def _reading_in_place(node: Node, parts: _Parts) -> Node:
         for step in others:
             body.add(step)
         ways += parts[value]
-    body.add(node, [v if v in parts else sources[v] for v in node.inputs])
+    body.add(node, [v if v in parts else sources[v] for v in node.inputs], is_last=True)
     attrs: dict[str, Attr] = {"body": tuple(body.steps)}
     if "results" in node.attrs:
         attrs["results"] = tuple(body.number[v] for v in node.outputs)

@@ -118,9 +118,9 @@ def in_rows(makers: list[Node], core: Node, last: Node | None = None) -> Node:
     nodes = [*makers, core, *([] if last is None else [last])]
     made = {node.out for node in nodes}
     body = Body(v for node in nodes for v in node.inputs if v not in made)
-    for node in nodes:
-        body.add(node)
     end = nodes[-1]
+    for node in nodes:
+        body.add(node, is_last=node is end)
     return end.replaced(
         op=fused_rows,
         inputs=body.inputs,

@@ -16,34 +16,23 @@ does one that others read.
 
 from __future__ import annotations
 
-from collections import Counter
-
 from dslc.compiler.ir.graph import Graph, Node, Value, made_by
 from dslc.compiler.ir.op import Builder
+from dslc.compiler.passes.lower.simplify.lone_readers import join_lone_readers
 from dslc.compiler.passes.lower.simplify.simplify_rules import is_pointwise, widens
 
 
 def late_casts(graph: Graph) -> Graph:
     """The graph with such casts; the same object if there are none. Linear in nodes."""
-    found = [node for node in graph.nodes if _early(node) is not None]
-    reads = Counter(value for node in graph.nodes for value in dict.fromkeys(node.inputs)) if found else Counter()
-    reads.update(graph.roots)
-    alone = {node for node in found if reads[node.inputs[0]] == 1}
-    if not alone:
-        return graph
-    old = iter(graph.nodes)
-
-    def rule(node: Node) -> tuple[Value, ...] | None:
-        cast = _early(node) if next(old) in alone else None
-        if cast is None:
-            return None
-        at = Builder().at(node, node.phase)
-        return (at(cast.op, at(node.op, cast.inputs[0], **node.attrs), **cast.attrs),)
-
-    return graph.rewrite(rule)
+    return join_lone_readers(graph, _early, _cast_late)
 
 
 def _early(node: Node) -> Node | None:
     """The cast that a reshape reads; None for other nodes."""
     made = made_by(node.inputs[0], "cast") if node.op.name == "reshape" else None
     return made if made is not None and widens(made) and not is_pointwise(made.inputs[0]) else None
+
+
+def _cast_late(cast: Node, reshape: Node) -> Value:
+    at = Builder().at(reshape, reshape.phase)
+    return at(cast.op, at(reshape.op, cast.inputs[0], **reshape.attrs), **cast.attrs)

@@ -15,27 +15,14 @@ whether it adds them in the same order.
 
 from __future__ import annotations
 
-from collections import Counter
-
 from dslc.compiler.ir.graph import Graph, Node, Value, made_by
 from dslc.compiler.ir.op import Builder
+from dslc.compiler.passes.lower.simplify.lone_readers import join_lone_readers
 
 
 def turned_products(graph: Graph) -> Graph:
     """The graph without such transposes; the same object if there are none. Linear in nodes."""
-    found = [node for node in graph.nodes if _turned(node) is not None]
-    reads = Counter(value for node in graph.nodes for value in dict.fromkeys(node.inputs))
-    reads.update(graph.roots)
-    alone = {node for node in found if reads[node.inputs[0]] == 1}
-    if not alone:
-        return graph
-    old = iter(graph.nodes)
-
-    def rule(node: Node) -> tuple[Value, ...] | None:
-        product = _turned(node) if next(old) in alone else None
-        return None if product is None else (_other(product),)
-
-    return graph.rewrite(rule)
+    return join_lone_readers(graph, _turned, lambda product, transpose: _other(product))
 
 
 def _turned(node: Node) -> Node | None:
