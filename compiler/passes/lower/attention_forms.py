@@ -12,8 +12,9 @@ After, in short::
     %5, %6 = reshapes of %3, %4
 
 ``fits_tiles`` is the one rule for which attention is computed in tiles: those kernels read grouped heads where they
-lie, and leave out tiles outside of a window. If the precision is tf32, attention is marked so here, as the rule asks
-for it. Results are the same up to the order of sums. Linear in nodes.
+lie, and leave out tiles outside of a window. Where values have another number of features than keys, features of
+zero are added (``attention_widths.py``). If the precision is tf32, attention is marked so here, as the rule asks for
+it. Results are the same up to the order of sums. Linear in nodes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from dslc.compiler.ops.attrs import flag_attr, float_attr
 from dslc.compiler.ops.compound.strided_attention import fits_tiles, terms_of
 from dslc.compiler.ops.products.attention import sdpa, sdpa_grad
 from dslc.compiler.ops.products.attention_terms import is_plain, plain
+from dslc.compiler.passes.lower.attention_widths import in_tiles
 from dslc.compiler.passes.rebuild import reading
 from dslc.compiler.passes.rounding import tf32_rounded
 
@@ -42,6 +44,8 @@ def attention_forms(program: Program, build: Build) -> Program:
         if node.op not in (sdpa, sdpa_grad):
             return None
         found = tf32_rounded(node) if build.precision.tf32 else node
+        if tiles and (wide := in_tiles(found)) is not None:
+            return wide
         if is_plain(found) or (tiles and fits_tiles(found)):
             return None if found is node else found
         return _plain(found, Builder().at(node, node.phase))

@@ -15,6 +15,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify.graph import verify_graph
+from dslc.compiler.ops.compound.strided_attention import fits_tiles
 from dslc.compiler.passes.lower.attention_forms import attention_forms
 
 B, T, D = 2, 6, 32
@@ -96,3 +97,43 @@ def test_plain_attention_stays() -> None:
     for target in ("cpu", "sm_90"):
         before = graph(6, 6, (T, T), causal=True)
         assert after(before, target) is before
+
+
+def of_features(features: int, values: int, queries: int, keys: int, dtype: DType, **attrs: Any) -> Graph:
+    """Attention whose keys and values have so many features, with its gradients."""
+    q, k = (input_of(n, Kind.DATA, B, 2, rows, features, dtype=dtype) for n, rows in (("q", queries), ("k", keys)))
+    v, dy = (input_of(n, Kind.DATA, B, 2, rows, values, dtype=dtype) for n, rows in (("v", keys), ("dy", queries)))
+    given, told = (q.value, k.value, v.value), {"causal": False, "scale": 0.2, **attrs}
+    y, lse = FORWARD.node(OPS["sdpa"], *given, **told).outputs
+    slopes = BACK.node(OPS["sdpa_grad"], *given, y, lse, dy.value, **told).outputs
+    return graph_of([q, k, v, dy], {"y": y, "lse": lse, **{f"d{n}": x for n, x in zip("qkv", slopes)}})
+
+
+@pytest.mark.parametrize(("features", "values"), [(16, 8), (8, 24), (5, 9), (12, 3)])
+@pytest.mark.parametrize("attrs", [{}, {"causal": True}, {"window": 5}], ids=str)
+def test_features_of_zero_are_added_for_tiles(features: int, values: int, attrs: dict[str, Any]) -> None:
+    """The results have no more features, and the gradient reads what the kernel wrote."""
+    before = of_features(features, values, 40, 40, DType.F32, **attrs)
+    found = after(before, "sm_90", precision=Precision(tf32=True))
+    width = -(-max(features, values) // 8) * 8
+    [forward] = (node for node in found.nodes if node.op.name == "sdpa")
+    [back] = (node for node in found.nodes if node.op.name == "sdpa_grad")
+    for node in (forward, back):
+        assert fits_tiles(node) and all(t.ints[-1] == width for t in node.input_types[:3])
+    assert back.inputs[3] is forward.outputs[0]
+    feeds = feeds_of(before, 3)
+    one, other = evaluate(before, feeds), evaluate(found, feeds)
+    for name, x in one.items():
+        np.testing.assert_allclose(other[name], x, rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize(("queries", "dtype", "target"), [(1, DType.F16, "sm_90"), (64, DType.F16, "cpu")])
+def test_attention_stays_if_nothing_is_gained(queries: int, dtype: DType, target: str) -> None:
+    """Of one query, copies with more features would be more bytes than the scores; a CPU has no tiles."""
+    before = of_features(12, 10, queries, 64, dtype)
+    assert after(before, target) is before
+
+
+def test_more_features_than_tiles_take_stay() -> None:
+    before = of_features(260, 4, 40, 40, DType.F16)
+    assert after(before, "sm_90") is before
