@@ -1,4 +1,4 @@
-"""The models of the zoo: file, arguments, sizes, inputs and the map of the twin's weights. Needs numpy alone.
+"""The models of the zoo. Needs numpy alone.
 
 Both sides read this table: ``ours.py`` with dslc, ``twin.py`` with PyTorch.
 """
@@ -6,115 +6,17 @@ Both sides read this table: ``ours.py`` with dslc, ``twin.py`` with PyTorch.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
-from zlib import crc32
 
 import maps
-import numpy as np
+from entry import CROSS, CROSS_TARGET, OPTIMIZERS, ROOT, TOKENS, Entry, Port
+from sequences import SEQUENCES
 
-ROOT: Final = Path(__file__).resolve().parent.parent.parent
-#: Of an input: its shape, whose names are sizes; its dtype; and below what number or size integers are drawn.
-Port = tuple[tuple[str | int, ...], str, int | str]
-_IMAGE: Final[Port] = (("B", "S", "S", 3), "u8", 256)
-_CLASS: Final[dict[str, Port]] = {"label": (("B",), "i32", 1000)}
-_CROSS: Final = "cross_entropy(output, label)"
-_CROSS_TARGET: Final = "cross_entropy(output, target)"
-#: Of a text in a prediction: at most so many.
-TOKENS: Final = 128
-#: Both leave the first step's gradient in the state; weight decay of adamw is no part of it.
-OPTIMIZERS: Final = {
-    "sgd": "sgd(lr=1e-6, momentum=0.9)",
-    "adamw": "adamw(lr=1e-6, betas=(0.9, 0.999), weight_decay=0.01)",
-    "adam": "adam(lr=1e-6, betas=(0.5, 0.999))",
-}
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A model. ``file``: FILE:MODEL, from the root of the repository. ``args``: as for ``-D``; nothing is drawn at
-    random. ``sizes``: those of a CPU; ``gpu``: those of a GPU that differ; ``fixed``: which sizes are arguments, not
-    dims. ``gib``: about what either side needs of a GPU in bf16. ``labels``, ``loss`` and ``optimizer``: the train
-    section; ``steps``: of one with several, their parameters and losses. ``map``: as for ``weights.load``. ``result``:
-    which of several results is compared. ``predictor``: the model of the file that predicts, if it is another one, and
-    the only input that it reads.
-    """
-
-    name: str
-    paper: str
-    file: str
-    inputs: Mapping[str, Port]
-    sizes: Mapping[str, int]
-    gpu: Mapping[str, int]
-    gib: float = 4.0
-    args: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, Port] = field(default_factory=lambda: _CLASS)
-    loss: str = _CROSS
-    map: str | Mapping[str, Any] | None = None
-    optimizer: str = "sgd"
-    fixed: tuple[str, ...] = ()
-    steps: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    result: str = ""
-    predictor: tuple[str, str] | None = None
-
-    def arguments(self) -> dict[str, str]:
-        """As for ``-D``."""
-        return {**self.args, **{name: str(self.sizes[name]) for name in self.fixed}}
-
-    def dims(self) -> dict[str, int]:
-        """The sizes of dims."""
-        return {name: size for name, size in self.sizes.items() if name not in self.fixed}
-
-    def on(self, device: str) -> Entry:
-        """The entry whose ``sizes`` are those of this device, ``cpu`` or ``gpu``."""
-        return dataclasses.replace(self, sizes={**self.sizes, **self.gpu}) if device == "gpu" else self
-
-    def of(self, **sizes: int) -> Entry:
-        """The entry with other sizes, of those that it has; experts have room in proportion to the tokens."""
-        found = {name: sizes.get(name, size) for name, size in self.sizes.items()}
-        if "room" in found:
-            before, now = (each["B"] * each["T"] for each in (self.sizes, found))
-            found["room"] = -(-self.sizes["room"] * now // before)
-        return dataclasses.replace(self, sizes=found)
-
-    def predicting(self, batch: int) -> Entry:
-        """The entry of a prediction for so many rows, of texts with at most ``TOKENS`` tokens each."""
-        short = {"T": min(self.sizes["T"], TOKENS)} if "ids" in self.inputs and "T" in self.sizes else {}
-        found = self.of(B=batch, **short)
-        if self.predictor is None:
-            return found
-        model, read = self.predictor
-        file = f"{self.file.partition(':')[0]}:{model}"
-        return dataclasses.replace(found, file=file, inputs={read: self.inputs[read]}, result="")
-
-    def drawn(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Inputs and labels, the same on both sides. Of texts with a mask, rows end one after the other."""
-        rng = np.random.default_rng(crc32(self.name.encode()))
-        inputs, labels = (
-            {n: self._one(rng, *port) for n, port in ports.items()} for ports in (self.inputs, self.labels)
-        )
-        if "mask" in inputs:
-            count, length = inputs["mask"].shape
-            ends = length - np.arange(count) * length // (2 * count)
-            inputs["mask"] = (np.arange(length) < ends[:, None]).astype(np.int32)
-            if "ignore_index" in self.loss:
-                labels["target"] = np.where(inputs["mask"], labels["target"], -100).astype(np.int32)
-        return inputs, labels
-
-    def _one(self, rng: np.random.Generator, shape: tuple[str | int, ...], dtype: str, below: int | str) -> np.ndarray:
-        sizes = [n if isinstance(n, int) else self.sizes[n] for n in shape]
-        below = self.sizes[below] if isinstance(below, str) else below
-        if dtype == "f32":
-            return (
-                rng.integers(0, 2, sizes).astype(np.float32) if below else rng.standard_normal(sizes).astype(np.float32)
-            )
-        return rng.integers(0, below, sizes).astype({"u8": np.uint8, "i32": np.int32}[dtype])
-
+__all__ = ["BY_NAME", "ENTRIES", "OPTIMIZERS", "ROOT", "TOKENS", "Entry", "Port", "chosen"]
 
 _TOKENS: Final = ("B", "T")
+_IMAGE: Final[Port] = (("B", "S", "S", 3), "u8", 256)
 
 
 def _vision(name: str, paper: str, model: str, batch: int, gpu: int, gib: float, **args: str) -> Entry:
@@ -227,7 +129,7 @@ ENTRIES: Final = (
         {"x": (("N", "features"), "f32", 0), "source": (("E",), "i32", "N"), "sink": (("E",), "i32", "N")},
         {"N": 2708, "E": 10_556, "features": 1433, "hidden": 16, "classes": 7},
         {"N": 169_343, "E": 1_166_243, "features": 128, "hidden": 256, "classes": 40}, 4, {"p": "0"},
-        {"label": (("N",), "i32", "classes")}, _CROSS, None, "adamw", ("features", "hidden", "classes"),
+        {"label": (("N",), "i32", "classes")}, CROSS, None, "adamw", ("features", "hidden", "classes"),
     ),
     Entry(
         "DLRM", "Naumov et al. 2019", "benchmarks/zoo/models/dlrm:DLRM",
@@ -259,7 +161,7 @@ ENTRIES: Final = (
     Entry(
         "TabPFN v2", "Hollmann et al. 2025", "benchmarks/zoo/models/tabpfn:TabPFN",
         {"x": (("B", "R", "K"), "f32", 0), "y": (("B", "R"), "i32", 10)}, {"B": 1, "R": 48, "M": 16, "K": 6},
-        {"B": 4, "R": 512, "M": 128, "K": 10}, 8, {}, {"target": (("B", "M"), "i32", 10)}, _CROSS_TARGET, None, "adamw",
+        {"B": 4, "R": 512, "M": 128, "K": 10}, 8, {}, {"target": (("B", "M"), "i32", 10)}, CROSS_TARGET, None, "adamw",
         ("R", "M", "K"),
     ),
     Entry(
@@ -267,6 +169,7 @@ ENTRIES: Final = (
         {"x": (("B", 96, "n"), "f32", 0)}, {"B": 8, "n": 21}, {"B": 128}, 3, {}, {"y": (("B", 96, "n"), "f32", 0)},
         "mse(output, y)", None, "adam", ("n",),
     ),
+    *SEQUENCES,
 )  # fmt: skip
 BY_NAME: Final = {entry.name: entry for entry in ENTRIES}
 

@@ -11,11 +11,15 @@ from typing import Any, Final
 import torchvision.models as vision
 from torch import nn
 
+from twins.fields import FNO, DeepSeek, NeRF, PatchTST
 from twins.generate import DCGAN, DDPM, UNet3D, WaveNet
 from twins.images import Image
 from twins.late import JiT, ModernBert, Yolo12
+from twins.listed import DCN, GAT, SASRec
 from twins.points import DLRM, GCN, PointNet
 from twins.recent import GatedLM, TabPFN, TimeMixer
+from twins.speech import T5, Wav2Vec2, Whisper
+from twins.states import TCN, DeepSpeech2, Mamba2
 from twins.text import Bert, Gpt2, Llama
 from twins.translation import MoE, Transformer
 
@@ -71,4 +75,17 @@ MADE: Final[dict[str, Callable[[Sizes], nn.Module]]] = {
     "TabPFN v2": _own(TabPFN, "R", "M"),
     "TimeMixer": _own(TimeMixer, "n"),
     "GCN": _own(GCN, "features", "hidden", "classes"),
+    "DCN-v2": _own(DCN, "rows"),
+    "SASRec": _own(SASRec),
+    "Mamba-2 130M": _own(Mamba2, "layers", "vocab"),
+    "GAT": _own(GAT),
+    "wav2vec 2.0 base": _own(Wav2Vec2, "layers"),
+    "T5-base": _own(T5, "layers", "vocab"),
+    "Whisper-base": _own(Whisper, "layers", "vocab", "F"),
+    "PatchTST": _own(PatchTST),
+    "FNO": _own(FNO, "n"),
+    "NeRF": _own(NeRF, "samples"),
+    "TCN": _own(TCN),
+    "Deep Speech 2": _own(DeepSpeech2, "layers", "hidden"),
+    "DeepSeek-V2 layers": _own(DeepSeek, "layers", "vocab", "d", "inner", "count", "narrow", "room"),
 }

@@ -1,0 +1,49 @@
+"""Twins of T5, Whisper and wav2vec 2.0: those of transformers."""
+
+from __future__ import annotations
+
+import transformers
+from torch import Tensor, nn
+
+
+class T5(nn.Module):
+    def __init__(self, layers: int, vocab: int) -> None:
+        super().__init__()
+        config = transformers.T5Config(
+            vocab, 768, 64, 3072, layers, num_heads=12, dropout_rate=0.0, attn_implementation="sdpa"
+        )
+        self.inner = transformers.T5ForConditionalGeneration(config)
+
+    def forward(self, source: Tensor, given: Tensor) -> Tensor:
+        found: Tensor = self.inner(input_ids=source, decoder_input_ids=given, use_cache=False).logits
+        return found
+
+
+class Whisper(nn.Module):
+    def __init__(self, layers: int, vocab: int, F: int) -> None:
+        super().__init__()
+        half = {"encoder_layers": layers, "decoder_layers": layers}
+        heads = {"encoder_attention_heads": 8, "decoder_attention_heads": 8, "d_model": 512}
+        config = transformers.WhisperConfig(
+            vocab, 80, **half, **heads, encoder_ffn_dim=2048, decoder_ffn_dim=2048, pad_token_id=0, bos_token_id=0,
+            eos_token_id=0, decoder_start_token_id=0, max_source_positions=F,
+        )  # fmt: skip
+        self.inner = transformers.WhisperForConditionalGeneration(config)
+        self.inner.model.encoder.embed_positions.requires_grad_(True)
+
+    def forward(self, sound: Tensor, given: Tensor) -> Tensor:
+        found: Tensor = self.inner(input_features=sound, decoder_input_ids=given, use_cache=False).logits
+        return found
+
+
+class Wav2Vec2(nn.Module):
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        none = ("hidden_dropout", "activation_dropout", "attention_dropout", "feat_proj_dropout", "final_dropout")
+        none += ("layerdrop", "mask_time_prob", "mask_feature_prob")
+        config = transformers.Wav2Vec2Config(num_hidden_layers=layers, **dict.fromkeys(none, 0.0))
+        self.inner = transformers.Wav2Vec2ForCTC(config)
+
+    def forward(self, sound: Tensor) -> Tensor:
+        found: Tensor = self.inner(input_values=sound).logits
+        return found
