@@ -61,7 +61,7 @@ T5: Final = {
 WHISPER: Final = {
     "model.encoder.{n:conv1|conv2|layer_norm}": "{n:conv1|conv2|encoder_norm}",
     "model.decoder.layer_norm": "decoder_norm",
-    "model.encoder.embed_positions.weight": "frames",
+    "model.encoder.embed_positions.weight": "times",
     "model.decoder.embed_positions.weight": "places",
     "model.decoder.embed_tokens": "tok",
     "model.{m:encoder|decoder}.layers.{i}.self_attn_layer_norm": "{m:encoder|decoder}.{i}.own.norm",

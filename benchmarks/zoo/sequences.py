@@ -28,8 +28,8 @@ SEQUENCES: Final = (
         {"B": 128, "T": 200}, 2, {"p": "0"}, {"label": (("B", "T", 2), "f32", 2)}, _BINARY, None, "adam",
     ),
     Entry(
-        "Mamba-2 130M", "Dao and Gu 2024", f"{_FILES}mamba2:Mamba2", {"ids": _words("vocab")},
-        {"B": 1, "T": 128, "layers": 2, "vocab": 500}, {"B": 8, "T": 1024, "layers": 24, "vocab": 50_288}, 24, {},
+        "Mamba-2, 12 layers", "Dao and Gu 2024", f"{_FILES}mamba2:Mamba2", {"ids": _words("vocab")},
+        {"B": 1, "T": 128, "layers": 2, "vocab": 500}, {"B": 8, "T": 1024, "layers": 12, "vocab": 50_288}, 16, {},
         {"target": _words("vocab")}, CROSS_TARGET, None, "adamw", ("T", "layers", "vocab"),
     ),
     Entry(
@@ -44,7 +44,8 @@ SEQUENCES: Final = (
         {"target": (("B", "F"), "i32", 32)}, CROSS_TARGET, maps.WAV2VEC2, "adamw", ("N", "F", "layers"),
     ),
     Entry(
-        "T5-base", "Raffel et al. 2019", f"{_FILES}t5:T5", {"source": (("B", "S"), "i32", "vocab"), "given": _words("vocab")},
+        "T5-base", "Raffel et al. 2019", f"{_FILES}t5:T5",
+        {"source": (("B", "S"), "i32", "vocab"), "given": _words("vocab")},
         {"B": 1, "S": 150, "T": 130, "layers": 2, "vocab": 500},
         {"B": 16, "S": 512, "T": 128, "layers": 12, "vocab": 32_128}, 16, {}, {"target": _words("vocab")}, CROSS_TARGET,
         maps.T5, "adamw", ("layers", "vocab"),
@@ -52,17 +53,19 @@ SEQUENCES: Final = (
     Entry(
         "Whisper-base", "Radford et al. 2022", f"{_FILES}whisper:Whisper",
         {"sound": (("B", 80, "frames"), "f32", 0), "given": _words("vocab")},
-        {"B": 1, "F": 100, "frames": 200, "T": 40, "layers": 2, "vocab": 500},
-        {"B": 16, "F": 1500, "frames": 3000, "T": 448, "layers": 6, "vocab": 51_865}, 16, {}, {"target": _words("vocab")},
-        CROSS_TARGET, maps.WHISPER, "adamw", ("layers", "vocab"),
+        {"B": 1, "frames": 200, "T": 40, "layers": 2, "vocab": 500},
+        {"B": 16, "frames": 3000, "T": 448, "layers": 6, "vocab": 51_865}, 16, {},
+        {"target": _words("vocab")}, CROSS_TARGET, maps.WHISPER, "adamw", ("frames", "layers", "vocab"),
     ),
     Entry(
-        "PatchTST", "Nie et al. 2022", f"{_FILES}patchtst:PatchTST", {"x": (("B", 336, "n"), "f32", 0)}, {"B": 2, "n": 7},
-        {"B": 32, "n": 321}, 8, {}, {"y": (("B", 96, "n"), "f32", 0)}, "mse(output, y)", None, "adam", ("n",),
+        "PatchTST", "Nie et al. 2022", f"{_FILES}patchtst:PatchTST", {"x": (("B", 336, "n"), "f32", 0)},
+        {"B": 2, "n": 7}, {"B": 32, "n": 321}, 8, {}, {"y": (("B", 96, "n"), "f32", 0)}, "mse(output, y)", None, "adam",
+        ("n",),
     ),
     Entry(
         "FNO", "Li et al. 2020", f"{_FILES}fno:FNO", {"x": (("B", "n", "n"), "f32", 0)}, {"B": 2, "n": 30},
-        {"B": 20, "n": 85}, 3, {}, {"pressure": (("B", "n", "n"), "f32", 0)}, "mse(output, pressure)", None, "adam", ("n",),
+        {"B": 20, "n": 85}, 3, {}, {"pressure": (("B", "n", "n"), "f32", 0)}, "mse(output, pressure)", None, "adam",
+        ("n",),
     ),
     Entry(
         "NeRF", "Mildenhall et al. 2020", f"{_FILES}nerf:NeRF",

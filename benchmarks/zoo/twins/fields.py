@@ -101,7 +101,11 @@ class NeRF(nn.Module):
         self.samples = samples
         widths = [63, *[wide] * 4, wide + 63, wide, wide]
         self.h = nn.ModuleList(nn.ModuleDict({"fc": nn.Linear(each, wide)}) for each in widths)
-        self.density, self.features, self.views = nn.Linear(wide, 1), nn.Linear(wide, wide), nn.Linear(wide + 27, wide // 2)
+        self.density, self.features, self.views = (
+            nn.Linear(wide, 1),
+            nn.Linear(wide, wide),
+            nn.Linear(wide + 27, wide // 2),
+        )
         self.colour = nn.Linear(wide // 2, 3)
 
     def forward(self, origin: Tensor, toward: Tensor) -> Tensor:
@@ -125,7 +129,9 @@ class NeRF(nn.Module):
 def _turned(x: Tensor) -> Tensor:
     half = x.shape[3] // 2
     slope = 10000.0 ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
-    angle = torch.arange(x.shape[2], device=x.device)[:, None] * slope.to(x.dtype if x.dtype == torch.float64 else slope.dtype)
+    angle = torch.arange(x.shape[2], device=x.device)[:, None] * slope.to(
+        x.dtype if x.dtype == torch.float64 else slope.dtype
+    )
     a, b = x.chunk(2, 3)
     return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], 3).to(x.dtype)
 
@@ -134,7 +140,11 @@ class _Latent(nn.Module):
     def __init__(self, d: int, heads: int = 16, n: int = 128, turned: int = 64, latent: int = 512) -> None:
         super().__init__()
         self.heads, self.parts, self.latent = heads, [n, turned], [latent, turned]
-        self.q, self.kv_a, self.norm = _line(d, heads * (n + turned)), _line(d, latent + turned), nn.RMSNorm(latent, 1e-6)
+        self.q, self.kv_a, self.norm = (
+            _line(d, heads * (n + turned)),
+            _line(d, latent + turned),
+            nn.RMSNorm(latent, 1e-6),
+        )
         self.kv_b, self.out = _line(latent, 2 * heads * n), _line(heads * n, d)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -10,7 +10,14 @@ class T5(nn.Module):
     def __init__(self, layers: int, vocab: int) -> None:
         super().__init__()
         config = transformers.T5Config(
-            vocab, 768, 64, 3072, layers, num_heads=12, dropout_rate=0.0, attn_implementation="sdpa"
+            vocab_size=vocab,
+            d_model=768,
+            d_kv=64,
+            d_ff=3072,
+            num_layers=layers,
+            num_heads=12,
+            dropout_rate=0.0,
+            attn_implementation="sdpa",
         )
         self.inner = transformers.T5ForConditionalGeneration(config)
 
@@ -20,14 +27,13 @@ class T5(nn.Module):
 
 
 class Whisper(nn.Module):
-    def __init__(self, layers: int, vocab: int, F: int) -> None:
+    def __init__(self, layers: int, vocab: int, frames: int) -> None:
         super().__init__()
-        half = {"encoder_layers": layers, "decoder_layers": layers}
-        heads = {"encoder_attention_heads": 8, "decoder_attention_heads": 8, "d_model": 512}
-        config = transformers.WhisperConfig(
-            vocab, 80, **half, **heads, encoder_ffn_dim=2048, decoder_ffn_dim=2048, pad_token_id=0, bos_token_id=0,
-            eos_token_id=0, decoder_start_token_id=0, max_source_positions=F,
-        )  # fmt: skip
+        numbers = {"encoder_layers": layers, "decoder_layers": layers, "d_model": 512, "num_mel_bins": 80}
+        numbers |= {"encoder_attention_heads": 8, "decoder_attention_heads": 8, "max_source_positions": frames // 2}
+        numbers |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 2048)
+        numbers |= {f"{name}_token_id": 0 for name in ("pad", "bos", "eos", "decoder_start")}
+        config = transformers.WhisperConfig(vocab_size=vocab, **numbers)
         self.inner = transformers.WhisperForConditionalGeneration(config)
         self.inner.model.encoder.embed_positions.requires_grad_(True)
 
