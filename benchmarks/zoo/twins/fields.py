@@ -50,7 +50,7 @@ class _Norm(nn.Module):
         self.batchnorm = nn.BatchNorm1d(d)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.batchnorm(x.mT).mT
+        found: Tensor = self.batchnorm(x.flatten(0, 1)).view_as(x)
         return found
 
 
