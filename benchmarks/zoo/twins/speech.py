@@ -36,6 +36,7 @@ class Whisper(nn.Module):
         config = transformers.WhisperConfig(vocab_size=vocab, **numbers)
         self.inner = transformers.WhisperForConditionalGeneration(config)
         self.inner.model.encoder.embed_positions.requires_grad_(True)
+        self.inner.model.decoder.embed_tokens.padding_idx = None  # every word has a gradient
 
     def forward(self, sound: Tensor, given: Tensor) -> Tensor:
         found: Tensor = self.inner(input_features=sound, decoder_input_ids=given, use_cache=False).logits
