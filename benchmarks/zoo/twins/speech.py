@@ -46,8 +46,14 @@ class Whisper(nn.Module):
 class Wav2Vec2(nn.Module):
     def __init__(self, layers: int) -> None:
         super().__init__()
-        none = ("hidden_dropout", "activation_dropout", "attention_dropout", "feat_proj_dropout", "final_dropout")
-        none += ("layerdrop", "mask_time_prob", "mask_feature_prob")
+        kinds = ("hidden", "activation", "attention", "feat_proj")
+        none = [
+            *(f"{kind}_dropout" for kind in kinds),
+            "final_dropout",
+            "layerdrop",
+            "mask_time_prob",
+            "mask_feature_prob",
+        ]
         config = transformers.Wav2Vec2Config(num_hidden_layers=layers, **dict.fromkeys(none, 0.0))
         self.inner = transformers.Wav2Vec2ForCTC(config)
 
