@@ -5,7 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from fuzzing import rules_formulas as rules_formulas  # adds its rules
+from fuzzing import rules_algebra as rules_algebra  # adds its rules
+from fuzzing import rules_formulas as rules_formulas
 from fuzzing import rules_images as rules_images
 from fuzzing import rules_loops as rules_loops
 from fuzzing import rules_losses as rules_losses
