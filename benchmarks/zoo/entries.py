@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import maps
-from entry import CROSS, CROSS_TARGET, OPTIMIZERS, ROOT, TOKENS, Entry, Port
+from entry import CROSS, CROSS_TARGET, IMAGE, OPTIMIZERS, ROOT, TOKENS, Entry, Port
+from pictures import PICTURES
 from sequences import SEQUENCES
 
 __all__ = ["BY_NAME", "ENTRIES", "OPTIMIZERS", "ROOT", "TOKENS", "Entry", "Port", "chosen"]
 
 _TOKENS: Final = ("B", "T")
-_IMAGE: Final[Port] = (("B", "S", "S", 3), "u8", 256)
 
 
 def _vision(name: str, paper: str, model: str, batch: int, gpu: int, gib: float, **args: str) -> Entry:
@@ -24,7 +24,7 @@ def _vision(name: str, paper: str, model: str, batch: int, gpu: int, gib: float,
     family = model.partition(":")[0]
     sizes, map = {"B": batch, "S": 96}, f"torchvision/{family}"
     return Entry(
-        name, paper, f"examples/models/{model}", {"image": _IMAGE}, sizes, {"B": gpu, "S": 224}, gib, args, map=map
+        name, paper, f"examples/models/{model}", {"image": IMAGE}, sizes, {"B": gpu, "S": 224}, gib, args, map=map
     )
 
 
@@ -34,7 +34,7 @@ def _own(
 ) -> Entry:  # fmt: skip
     """A classifier of images of this folder. ``side``: of images, on a CPU and on a GPU."""
     file, sizes = f"benchmarks/zoo/models/{model}", {"B": batch, "S": side[0]}
-    return Entry(name, paper, file, {"image": _IMAGE}, sizes, {"B": gpu, "S": side[1]}, gib, args, map=map)
+    return Entry(name, paper, file, {"image": IMAGE}, sizes, {"B": gpu, "S": side[1]}, gib, args, map=map)
 
 
 def _text(
@@ -151,7 +151,7 @@ ENTRIES: Final = (
         "mse(output, wanted)", None, "adamw", ("S",),
     ),
     Entry(
-        "YOLOv12-S", "Tian et al. 2025", "benchmarks/zoo/models/yolo12:YOLOv12", {"image": _IMAGE}, {"B": 2, "S": 96},
+        "YOLOv12-S", "Tian et al. 2025", "benchmarks/zoo/models/yolo12:YOLOv12", {"image": IMAGE}, {"B": 2, "S": 96},
         {"B": 64, "S": 224}, 8, fixed=("S",),
     ),
     _text(
@@ -170,6 +170,7 @@ ENTRIES: Final = (
         "mse(output, y)", None, "adam", ("n",),
     ),
     *SEQUENCES,
+    *PICTURES,
 )  # fmt: skip
 BY_NAME: Final = {entry.name: entry for entry in ENTRIES}
 

@@ -14,6 +14,7 @@ import numpy as np
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 #: Of an input: its shape, whose names are sizes; its dtype; and below what number or size integers are drawn.
 Port = tuple[tuple[str | int, ...], str, int | str]
+IMAGE: Final[Port] = (("B", "S", "S", 3), "u8", 256)
 CLASS: Final[dict[str, Port]] = {"label": (("B",), "i32", 1000)}
 CROSS: Final = "cross_entropy(output, label)"
 CROSS_TARGET: Final = "cross_entropy(output, target)"

@@ -85,3 +85,88 @@ WAV2VEC2: Final = {
     "wav2vec2.encoder.layers.{i}.feed_forward.{n:intermediate_dense|output_dense}": "h.{i}.{n:fc1|fc2}",
     "wav2vec2.encoder.layers.{i}.{n:layer_norm|final_layer_norm}": "h.{i}.{n:norm1|norm2}",
 }
+EFFICIENTNETV2: Final = {
+    "features.0.{m:0|1}": "stem.{m:conv|batchnorm}",
+    "features.7.{m:0|1}": "last.{m:conv|batchnorm}",
+    "classifier.1": "head",
+    "features.1.{u}.block.0.{m:0|1}": "fused.0.unit.{u}.project.{m:conv|batchnorm}",
+    "features.{s:2|3}.{u}.block.{b:0|1}.{m:0|1}":
+        "fused.{s:1|2}.unit.{u}.{b:expand|project}.{m:conv|batchnorm}",
+    "features.{s:4|5|6}.{u}.block.{b:0|1|3}.{m:0|1}":
+        "stage.{s:0|1|2}.unit.{u}.{b:expand|depthwise|project}.{m:conv|batchnorm}",
+    "features.{s:4|5|6}.{u}.block.2.fc{n:1|2}": "stage.{s:0|1|2}.unit.{u}.se.fc{n:1|2}",
+}  # fmt: skip
+DEEPLAB: Final = {
+    "backbone.{m:conv1|bn1}": "stem.{m:conv|batchnorm}",
+    "backbone.layer{s}.{u}.{m:conv|bn}{c:1|2|3}": "stage.{s-1}.unit.{u}.body.{c:a|b|c}.{m:conv|batchnorm}",
+    "backbone.layer{s}.{u}.downsample.{m:0|1}": "stage.{s-1}.unit.{u}.body.proj.{m:conv|batchnorm}",
+    "classifier.0.convs.0.{m:0|1}": "pyramid.point.{m:conv|batchnorm}",
+    "classifier.0.convs.{i:1|2|3}.{m:0|1}": "pyramid.wide.{i:0|1|2}.window.{m:conv|batchnorm}",
+    "classifier.0.convs.4.{m:1|2}": "pyramid.whole.{m:conv|batchnorm}",
+    "classifier.0.project.{m:0|1}": "pyramid.project.{m:conv|batchnorm}",
+    "classifier.{m:1|2}": "near.{m:conv|batchnorm}",
+    "classifier.4": "head",
+}
+_STAGE: Final = "segformer.stages.{k}"
+_LAYER: Final = f"{_STAGE}.blocks.{{i}}", "stage.{k}.h.{i}.layer"
+SEGFORMER: Final = {
+    f"{_STAGE}.patch_embeddings.{{m:proj|layer_norm}}": "stage.{k}.{m:patches|norm}",
+    f"{_STAGE}.layer_norm": "stage.{k}.last",
+    f"{_LAYER[0]}.layernorm_{{m:before|after}}": f"{_LAYER[1]}.{{m:ln1|ln2}}",
+    f"{_LAYER[0]}.attention.{{m:q|k|v|o}}_proj": f"{_LAYER[1]}.attn.{{m:q|k|v|o}}",
+    f"{_LAYER[0]}.attention.sequence_reduction.{{m:sequence_reduction|layer_norm}}":
+        f"{_LAYER[1]}.attn.{{m:reduction|norm}}",
+    f"{_LAYER[0]}.mlp.{{m:fc1|fc2}}": f"{_LAYER[1]}.{{m:fc1|fc2}}",
+    f"{_LAYER[0]}.mlp.dwconv.dwconv": f"{_LAYER[1]}.depthwise",
+    "decode_head.linear_projections.{k:0|1|2|3}.proj": "head.{k:3|2|1|0}.unify.proj",
+    "decode_head.{m:linear_fuse|batch_norm|classifier}": "{m:fuse|norm|classifier}",
+}  # fmt: skip
+_CLIP: Final = "layer{s}.{u}.conv{c:1|2}", "stage.{s-1}.unit.{u}.body"
+R2PLUS1D: Final = {
+    "stem.{m:0|1|3|4}": "{m:space|norm1|time|norm2}",
+    f"{_CLIP[0]}.0.{{m:0|1|3}}": f"{_CLIP[1]}.{{c:a|b}}.{{m:space|norm|time}}",
+    f"{_CLIP[0]}.1": f"{_CLIP[1]}.{{c:norm1|norm2}}",
+    "layer{s}.{u}.downsample.{m:0|1}": "stage.{s-1}.unit.{u}.body.{m:proj|norm3}",
+    "fc": "head",
+}
+_UNIT: Final = "blocks.{k}.layers.{i}.layers", "stage.{k}.unit.{i}"
+_CONVS: Final = f"{_UNIT[0]}.MBconv", f"{_UNIT[1]}.conv"
+_PARTS: Final = f"{_UNIT[0]}.{{w:window|grid}}_attention", f"{_UNIT[1]}.{{w:window|grid}}"
+MAXVIT: Final = {
+    "stem.0.{m:0|1}": "{m:stem|norm}",
+    "stem.1.0": "stem2",
+    f"{_CONVS[0]}.proj.1": f"{_CONVS[1]}.proj",
+    f"{_CONVS[0]}.layers.pre_norm": f"{_CONVS[1]}.pre",
+    f"{_CONVS[0]}.layers.conv_{{c:a|b}}.0": f"{_CONVS[1]}.{{c:a|b}}",
+    f"{_CONVS[0]}.layers.conv_{{c:a|b}}.1": f"{_CONVS[1]}.{{c:na|nb}}",
+    f"{_CONVS[0]}.layers.squeeze_excitation": f"{_CONVS[1]}.se",
+    f"{_CONVS[0]}.layers.conv_c": f"{_CONVS[1]}.c",
+    f"{_PARTS[0]}.attn_layer.0": f"{_PARTS[1]}.ln1",
+    f"{_PARTS[0]}.attn_layer.1.{{m:to_qkv|merge}}": f"{_PARTS[1]}.{{m:qkv|merge}}",
+    f"{_PARTS[0]}.attn_layer.1.relative_position_bias_table": f"{_PARTS[1]}.bias.weight",
+    f"{_PARTS[0]}.attn_layer.1.relative_position_index": None,  # constants
+    f"{_PARTS[0]}.mlp_layer.{{m:0|1|3}}": f"{_PARTS[1]}.{{m:ln2|fc1|fc2}}",
+    "classifier.{m:2|3|5}": "{m:last|fc|head}",
+}
+HIFIGAN: Final = {
+    "*.parametrizations.weight.original{i:0|1}": "*.{i:g|v}",
+    "*.bias": "*.conv.bias",
+    "stage.{k}.grow.bias": "stage.{k}.grow.conv_transpose.bias",
+}
+_RAFT_UNIT: Final = "layer{s}.{u}.convnormrelu{c:1|2|3}.0", "stage.{s-1}.unit.{u}.body.{c:a|b|c}.conv"
+_RAFT_ENDS: Final = {
+    "convnormrelu.0": "first.conv", "conv": "last", "layer{s}.{u}.downsample.0": "stage.{s-1}.unit.{u}.body.proj.conv",
+    _RAFT_UNIT[0]: _RAFT_UNIT[1],
+}  # fmt: skip
+RAFT: Final = {
+    **{
+        f"{old}_encoder.{part}": f"{new}.{to}"
+        for old, new in (("feature", "encode"), ("context", "context"))
+        for part, to in _RAFT_ENDS.items()
+    },
+    "update_block.motion_encoder.convcorr1.0": "improve.corr1",
+    "update_block.motion_encoder.convflow{i:1|2}.0": "improve.flow{i:1|2}",
+    "update_block.motion_encoder.conv.0": "improve.joined",
+    "update_block.recurrent_block.convgru1.conv{g:z|r|q}": "improve.{g:z|r|q}",
+    "update_block.flow_head.conv{i:1|2}": "improve.head{i:1|2}",
+}

@@ -27,15 +27,15 @@ from twins import MADE  # noqa: E402
 
 TOLERANCE = 1e-5  # the twin's weights, gradients and predictions are stored in f32
 SMALL = {"B": 2, "S": 64, "T": 16, "N": 32, "n": 16, "E": 100, "features": 20}
-SIDES = {"Inception-v3": 96}
+#: Sizes that fit to others, or that the model's windows need.
+WHOLE = {"Inception-v3": ("S",), "U-Net 2015": ("n",), "wav2vec 2.0 base": ("N",), "Deep Speech 2": ("N",)}
 QUICK = ("PointNet", "DLRM", "GCN", "WaveNet")
 
 
 def small(entry: Entry) -> Entry:
     """The entry at small sizes."""
-    sizes = {name: min(size, SMALL.get(name, size)) for name, size in entry.sizes.items()}
-    if entry.name in SIDES:
-        sizes["S"] = SIDES[entry.name]
+    whole = WHOLE.get(entry.name, ())
+    sizes = {n: size if n in whole else min(size, SMALL.get(n, size)) for n, size in entry.sizes.items()}
     if "room" in sizes:
         sizes["room"] = 6  # not enough for all
     return dataclasses.replace(entry, sizes=sizes)

@@ -11,17 +11,20 @@ from typing import Any, Final
 import torchvision.models as vision
 from torch import nn
 
+from twins.dense import DeepLab, SegFormer, UNet
 from twins.fields import FNO, DeepSeek, NeRF, PatchTST
 from twins.generate import DCGAN, DDPM, UNet3D, WaveNet
-from twins.images import Image
+from twins.images import ConvMixer, Image
 from twins.late import JiT, ModernBert, Yolo12
 from twins.listed import DCN, GAT, SASRec
 from twins.points import DLRM, GCN, PointNet
 from twins.recent import GatedLM, TabPFN, TimeMixer
+from twins.sound import HiFiGAN
 from twins.speech import T5, Wav2Vec2, Whisper
 from twins.states import TCN, DeepSpeech2, Mamba2
 from twins.text import Bert, Gpt2, Llama
 from twins.translation import MoE, Transformer
+from twins.video import R2Plus1D, Raft
 
 Sizes = Mapping[str, int]
 
@@ -38,6 +41,12 @@ def _own(make: Callable[..., nn.Module], *fixed: str) -> Callable[[Sizes], nn.Mo
 #: vision.swin_t fixes its stochastic depth.
 _SWIN_T: Final[dict[str, Any]] = {
     "patch_size": [4, 4], "embed_dim": 96, "depths": [2, 2, 6, 2], "num_heads": [3, 6, 12, 24], "window_size": [7, 7]
+}  # fmt: skip
+
+#: vision.maxvit_t fixes it, too.
+_MAXVIT_T: Final[dict[str, Any]] = {
+    "input_size": (224, 224), "stem_channels": 64, "partition_size": 7, "block_channels": [64, 128, 256, 512],
+    "block_layers": [2, 2, 5, 2], "head_dim": 32,
 }  # fmt: skip
 
 #: A model for the sizes of its entry.
@@ -88,4 +97,13 @@ MADE: Final[dict[str, Callable[[Sizes], nn.Module]]] = {
     "TCN": _own(TCN),
     "Deep Speech 2": _own(DeepSpeech2, "layers", "hidden"),
     "DeepSeek-V2 layers": _own(DeepSeek, "layers", "vocab", "d", "inner", "count", "narrow", "room"),
+    "EfficientNetV2-S": _image(vision.efficientnet_v2_s, dropout=0.0, stochastic_depth_prob=0.0),
+    "DeepLabV3": lambda sizes: Image(DeepLab()),
+    "SegFormer-B2": lambda sizes: Image(SegFormer()),
+    "U-Net 2015": _own(UNet),
+    "R(2+1)D-18": _own(R2Plus1D),
+    "MaxViT-T": _image(vision.MaxVit, **_MAXVIT_T, stochastic_depth_prob=0.0),
+    "HiFi-GAN V1": _own(HiFiGAN),
+    "ConvMixer-1536/20": lambda sizes: Image(ConvMixer()),
+    "RAFT-small": _own(Raft, "steps"),
 }
