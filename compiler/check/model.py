@@ -27,6 +27,7 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, Origin, Value, order
 from dslc.compiler.ir.sizes import Dim, Poly
 from dslc.compiler.ops.packages.find import Package
 from dslc.compiler.ops.registry import load_all
+from dslc.compiler.passes.runner import no_collection
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import CompileError, Diagnostic, did_you_mean
 from dslc.dsl.load import Module, load
@@ -124,7 +125,7 @@ def check_program(
 ) -> Checked:
     """Like check_file, for files that were already read."""
     load_all()
-    with _deep():
+    with _deep(), no_collection():
         return _check(files, model, args or {}, selection or Selection())
 
 

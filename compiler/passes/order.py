@@ -3,6 +3,18 @@
 ``LOWERING``: gradients, dtypes and layouts, in the ops that targets have kernels for. ``mirror``: which values the
 backward pass recomputes. ``FUSING``: which nodes become one kernel. ``PLANNING``: kernels, order, streams and memory. A
 new pass is an entry in one of these tuples; ``conditions.py`` has the conditions under which one runs.
+
+Why some passes are where they are; a new one may rely on this:
+
+- ``written_attention`` before ``autodiff``: the gradient is then that of attention, not that of its products.
+- ``image_transposes`` after ``channels_last``, which places the convolutions: it moves transposes around other ops.
+- ``free_transposes`` after all that move transposes: until then one that moves nothing cancels its inverse.
+- ``fuse`` before the other passes over pointwise nodes: these make its nodes larger, or let them read and write parts.
+- ``training_epilogue`` after ``inline`` and ``row_bodies``: a sum that its readers compute costs even less.
+- ``small_producers`` after the passes that join reductions: its steps may be smaller than the result of the node.
+- ``joined_reshapes`` after all that change shapes; ``tf32`` near the end: a pass before it that asks for a product's
+  kernels or time asks for those of the marked product (``rounding.py``).
+- ``prepare`` after fusion: it takes out nodes that ``predict`` would run, so the bits are the same.
 """
 
 from __future__ import annotations
