@@ -46,9 +46,9 @@ def depthwise_shape(node: Node) -> Shape | None:
 def grouped_kernels(node: Node) -> tuple[GroupedConvolution, ...] | GroupedSums | None:
     """The kernels of a convolution with groups of few channels, or of its gradient; None if there is none."""
     conv = _convolution_of(node)
-    if conv is None or conv.groups == 1:
+    if conv is None or conv.groups == 1 or not conv.last:
         return None
-    sides = Groups(_shape(conv, max(conv.channels, conv.filters)), conv.groups, conv.inputs, conv.outputs)
+    sides = Groups(_shape(conv, max(conv.channels, conv.filters)).in_planes, conv.groups, conv.inputs, conv.outputs)
     if not sides.possible:
         return None
     if node.op.name == "conv_dgrad_last":

@@ -51,7 +51,8 @@ class Groups:
 
     @property
     def possible(self) -> bool:
-        """Whether the kernels know such convolutions: of up to two axes and more than one tap, in whole chunks."""
+        """Whether the kernels know such convolutions: of up to two axes (``Shape.in_planes``) and more than one tap, in
+        whole chunks."""
         s = self.shape
         plane = s.image[0] == s.count[0] == s.taps[0] == 1 and s.pad[0] == 0
         most = prod(s.taps) * max(self.into, self.out)

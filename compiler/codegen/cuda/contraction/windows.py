@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final, TypeAlias
 
@@ -31,6 +31,21 @@ class Shape:
     dilation: Three
     dtype: DType
     last: bool
+
+    @property
+    def in_planes(self) -> Shape:
+        """The same memory with two axes, if windows of one place (stride 1, no padding) keep the first axis apart, so
+        that its places are more images, or both others, so that these are one line. Channels are last."""
+        apart = [each == (1, 1, 0) for each in zip(self.taps, self.stride, self.pad)]
+        deep, line = self.image[0], self.image[1] * self.image[2]
+        if apart[0]:
+            return replace(self, batch=self.batch * deep, image=(1, *self.image[1:]), count=(1, *self.count[1:]))
+        if not (apart[1] and apart[2]):
+            return self
+        image, count = (1, deep, line), (1, self.count[0], line)
+        taps, stride = (1, self.taps[0], 1), (1, self.stride[0], 1)
+        pad, dilation = (0, self.pad[0], 0), (1, self.dilation[0], 1)
+        return replace(self, image=image, count=count, taps=taps, stride=stride, pad=pad, dilation=dilation)
 
     def span(self, pixels: int, back: bool) -> tuple[int, int]:
         """The least distance at which ``pixels`` neighbours read along the last axis, and the number of places from

@@ -208,7 +208,10 @@ def _keeps_pixels(node: Node) -> bool:
     # each class of pixels of a gradient for the image needs a tap
     back = node.op.name == "conv_dgrad"
     reached = not back or all(s == 1 or (d == 1 and s <= n) for n, s, d in zip(window, stride, dilation))
-    return node.types[0].dtype.is_half and reached and len(window) < 3 and 1 < prod(window) <= _MOST_TAPS
+    # windows of one place keep an axis of three apart, or two that are one line (``Shape.in_planes``)
+    apart = [each == (1, 1, 0) for each in zip(window, stride, int_tuple(node.attrs, "pad"))]
+    plane = len(window) < 3 or (len(window) == 3 and (apart[0] or all(apart[1:])))
+    return node.types[0].dtype.is_half and reached and plane and 1 < prod(window) <= _MOST_TAPS
 
 
 def _of_merged_groups(b: Builder, node: Node, inputs: list[Value], count: int) -> Value:

@@ -55,6 +55,23 @@ def test_the_kernels_agree_with_the_reference(kind: str, dtype: DType, fuzz_seed
     right(kind, dtype, sizes | {"groups": 2, "into": 2 * into, "out": 2 * out}, fuzz_seed)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "windows",
+    [
+        {"space": (3, 4, 5), "taps": (1, 3, 2), "stride": (1, 1, 2), "pad": (0, 1, 0)},
+        {"space": (5, 2, 3), "taps": (3, 1, 1), "stride": (2, 1, 1), "pad": (1, 0, 0)},
+        {"space": (2, 3, 6), "taps": (1, 1, 3), "stride": (1, 1, 1), "pad": (0, 0, 2)},
+        {"space": (2, 5, 3), "taps": (1, 3, 1), "stride": (1, 1, 1), "pad": (0, 1, 0)},
+    ],
+    ids=lambda windows: str(windows["taps"]),
+)
+def test_windows_of_one_place_leave_two_axes_of_three(kind: str, windows: dict[str, Any]) -> None:
+    """Such volumes are more images, or their planes are lines, of the same memory."""
+    sizes = {"batch": 2, "dilation": (1, 1, 1), "groups": 2, "into": 16, "out": 32, **windows}
+    right(kind, DType.BF16, sizes)
+
+
 def test_classes_of_pixels_have_kernels_of_their_own() -> None:
     sizes = {"batch": 1, "space": (7, 6), "groups": 2, "into": 16, "out": 32, **SQUARE}
     right("conv_dgrad", DType.BF16, sizes | {"stride": (2, 3)})
@@ -101,12 +118,21 @@ OTHERS: Final = {
     "no image": ("conv_wgrad", {"batch": 0}, DType.BF16, True),
     "many channels": ("conv", {"into": 256, "out": 256}, DType.BF16, True),
     "many channels of a gradient": ("conv_wgrad", {"into": 256, "out": 256}, DType.BF16, True),
-    "three axes": (
-        "conv",
-        {"space": (2, 4, 4), **{name: (1, 1, 1) for name in ("stride", "dilation", "pad")}, "taps": (3, 3, 3)},
-        DType.BF16,
-        True,
-    ),
+    **{
+        f"three axes, {taps}": (
+            "conv",
+            {"space": (2, 4, 4), "stride": stride, "dilation": (1, 1, 1), "pad": pad, "taps": taps},
+            DType.BF16,
+            True,
+        )
+        for taps, stride, pad in (
+            ((3, 3, 3), (1, 1, 1), (1, 1, 1)),
+            ((3, 1, 3), (1, 1, 1), (1, 0, 1)),
+            ((1, 3, 3), (2, 1, 1), (0, 1, 1)),
+            ((1, 3, 3), (1, 1, 1), (1, 1, 1)),
+            ((3, 1, 1), (1, 1, 2), (1, 0, 0)),
+        )
+    },
 }
 
 

@@ -87,6 +87,36 @@ def test_what_is_added_is_cudnns(name: str) -> None:
     assert launch.spec.shapes[2:] == (*(wanted_shapes[kind] for kind in kinds), SHAPES["rest"])
 
 
+def _volumes(window: tuple[int, int, int], stride: tuple[int, int, int] = (1, 1, 1)) -> Graph:
+    """A convolution of volumes, padded where the window has more than one place, with a bias, a residual and relu."""
+    count = tuple((n - 1) // s + 1 for n, s in zip((4, 6, 6), stride))
+    shapes = {"x": (2, 4, 6, 6, 32), "w": (64, *window, 32), "bias": (1, 1, 1, 1, 64), "rest": (2, *count, 64)}
+    inputs = {name: input_of(name, Kind.DATA, *shape, dtype=DType.BF16) for name, shape in shapes.items()}
+    x, w, bias, rest = (each.value for each in inputs.values())
+    attrs = {"stride": stride, "pad": tuple(k // 2 for k in window), "dilation": (1, 1, 1), "groups": 1}
+    b = Builder(name="layer")
+    y = b(OPS["add"], b(OPS["add"], b(OPS["conv_last"], x, w, **attrs), bias), rest)
+    return fuse_graph(graph_of([*inputs.values()], {"y": b(OPS["relu"], y)}))
+
+
+def test_volumes_of_flat_windows_are_images_to_which_cudnn_adds() -> None:
+    before = _volumes((1, 3, 3), (1, 2, 2))
+    after = passed(before)
+    verify_graph(after)
+    feeds = feeds_of(before, 5)
+    np.testing.assert_array_equal(evaluate(after, feeds)["y"], evaluate(before, feeds)["y"])
+    launch = library_call(after.nodes[-1], "sm_80")
+    assert isinstance(launch, Launch) and isinstance(launch.spec, VendorConvSum)
+    assert launch.spec.shapes == ((8, 6, 6, 32), (64, 3, 3, 32), (64,), (8, 3, 3, 64), (8, 3, 3, 64))
+    assert (launch.spec.conv.stride, launch.spec.conv.pad) == ((2, 2), (1, 1))
+
+
+@pytest.mark.parametrize(("window", "stride"), [((3, 1, 1), (1, 1, 1)), ((3, 3, 3), (1, 1, 1)), ((1, 3, 3), (2, 1, 1))])
+def test_cudnn_adds_nothing_to_other_volumes(window: tuple[int, int, int], stride: tuple[int, int, int]) -> None:
+    before = _volumes(window, stride)
+    assert passed(before) is before
+
+
 LEFT: dict[str, Callable[[Given], Value]] = {
     "two biases": lambda g: g("add", g("add", g.conv(), g.bias), g.other),
     "a scale": lambda g: g("mul", g.conv(), g.bias),

@@ -247,6 +247,25 @@ def test_channels_to_which_narrow_groups_are_merged(
     assert _groups(graph) == {left}
 
 
+@pytest.mark.parametrize(
+    ("window", "stride", "left"),
+    [
+        ((1, 3, 3), (1, 2, 2), 8), ((3, 1, 1), (2, 1, 1), 8), ((1, 3, 3), (2, 1, 1), 2), ((3, 1, 1), (1, 1, 2), 2),
+        ((3, 1, 3), (1, 1, 1), 2), ((3, 3, 3), (1, 1, 1), 2),
+    ],
+)  # fmt: skip
+def test_groups_of_volumes_are_merged_as_those_of_images_if_windows_of_one_place_allow(
+    window: tuple[int, ...], stride: tuple[int, ...], left: int
+) -> None:
+    attrs = {"stride": stride, "pad": tuple(k // 2 for k in window), "dilation": (1, 1, 1), "groups": 32}
+    values = [Input(n, Kind.DATA, TensorType(DType.BF16, s)).value for n, s in (
+        ("x", (2, 128, 5, 9, 9)), ("w", (128, 4, *window)))]  # fmt: skip
+    b = Builder(name="here")
+    node = b.node(OPS["conv"], *values, **attrs)
+    found = widened(b, node, [b(OPS["transpose"], v, perm=to_last(5)) for v in values])
+    assert found is not None and _groups(Graph((), order([found]), {"y": found})) == {left}
+
+
 def test_a_weight_is_merged_once(tmp_path: Path) -> None:
     """For the convolution and for the gradient of its image."""
     _, turned = _graphs(tmp_path, 8, "6, 7", "tanh |> conv(8, 3, groups=4) as a |> tanh |> conv(8, 3, groups=2) as b")
