@@ -25,34 +25,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict
     }
     first = low - 1;
   }
-  const int keys = !whole ? 1 : s.KEYS - first < EACH ? s.KEYS - first : EACH;
-  SUM held[VEC];
-#pragma unroll
-  for (int i = 0; i < VEC; ++i) held[i] = NEUTRAL;
-  unsigned left = (1u << keys) - 1;
-  if (EACH > 1 && whole && known == s.ALL) {
-    int at[EACH + 1];
-#pragma unroll
-    for (int n = 0; n <= EACH; ++n) at[n] = starts[first + (n < keys ? n : keys)];
-#pragma unroll
-    for (int n = 0; n < EACH; ++n) {
-      if (at[n] != at[n + 1] || n >= keys) continue;
-      const long long to = (long long)(first + n) * s.INNER + column;
-      finish(y + to, AT_X(to), held);
-      left &= ~(1u << n);
-    }
-  }
-  for (; left; left &= left - 1) {
-    const int key = first + __ffs(left) - 1;
+  auto combine = [&](int key) {
     bool lost = known < s.ALL && s.PARTS == 1;
     for (int i = known; FILLS && s.PARTS > 1 && i < s.ALL; ++i) lost |= places[i] / (s.ALL / s.PARTS) == key / (s.KEYS / s.PARTS);
     T *to = y + (long long)key * s.INNER + column;
     if (lost) {
       if (whole) fill(to, FILLER);
-      continue;
+      return;
     }
     const int start = starts[key], all = starts[key + 1] - start, done = whole ? 0 : (line - start / (PART / 2)) * PART;
-    if ((all <= PART) != whole || done >= (whole ? 1 : all)) continue;
+    if ((all <= PART) != whole || done >= (whole ? 1 : all)) return;
+    SUM held[VEC];
 #pragma unroll
     for (int i = 0; i < VEC; ++i) held[i] = NEUTRAL;
     combine_rows(held, rows + column, s.INNER, places + start + done, all - done < PART ? all - done : PART, s.TABLE, WEIGHT);
@@ -62,5 +45,24 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict
 #pragma unroll
       for (int i = 0; i < VEC; ++i) parts[(long long)line * s.INNER + column + i] = held[i];
     }
+  };
+  if (EACH == 1) return combine(first);
+  const int keys = !whole ? 1 : s.KEYS - first < EACH ? s.KEYS - first : EACH;
+  unsigned left = (1u << keys) - 1;
+  if (whole && known == s.ALL) {
+    SUM none[VEC];
+#pragma unroll
+    for (int i = 0; i < VEC; ++i) none[i] = NEUTRAL;
+    int at[EACH + 1];
+#pragma unroll
+    for (int n = 0; n <= EACH; ++n) at[n] = starts[first + (n < keys ? n : keys)];
+#pragma unroll
+    for (int n = 0; n < EACH; ++n) {
+      if (at[n] != at[n + 1] || n >= keys) continue;
+      const long long to = (long long)(first + n) * s.INNER + column;
+      finish(y + to, AT_X(to), none);
+      left &= ~(1u << n);
+    }
   }
+  for (; left; left &= left - 1) combine(first + __ffs(left) - 1);
 }
