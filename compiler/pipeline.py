@@ -18,6 +18,7 @@ from dslc.compiler.check import entries
 from dslc.compiler.check.model import Checked
 from dslc.compiler.check.rows import batch_rows
 from dslc.compiler.codegen.targets import ARCHITECTURES, DEFAULT
+from dslc.compiler.collection import no_collection
 from dslc.compiler.ir.build import Build, LossScale, Precision
 from dslc.compiler.ir.choice import NO_CHOICES, Choices
 from dslc.compiler.ir.program import TRAINING, Program, untitled
@@ -37,7 +38,7 @@ from dslc.compiler.passes.mirror.mirror import plans
 from dslc.compiler.passes.order import FUSING, LOWERING, PIPELINE, PLANNING
 from dslc.compiler.passes.plan.prepared_program import prepare_program, relocated
 from dslc.compiler.passes.plan.workspaces import with_limit
-from dslc.compiler.passes.runner import Keep, PassReport, no_collection, pass_name, run_passes
+from dslc.compiler.passes.runner import Keep, PassReport, pass_name, run_passes
 from dslc.runtime.artifact.header_schema import PREPARE
 
 Progress = Callable[[str, int, int], None]

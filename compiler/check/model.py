@@ -23,11 +23,11 @@ from dslc.compiler.check.training.gradients import check_gradients, unreached
 from dslc.compiler.check.training.metrics import check_epoch_metrics
 from dslc.compiler.check.training.section import TrainSection
 from dslc.compiler.check.values import BlockRef, Problem, Static, kind_of
+from dslc.compiler.collection import no_collection
 from dslc.compiler.ir.graph import Graph, Input, Kind, Origin, Value, order
 from dslc.compiler.ir.sizes import Dim, Poly
 from dslc.compiler.ops.packages.find import Package
 from dslc.compiler.ops.registry import load_all
-from dslc.compiler.passes.runner import no_collection
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import CompileError, Diagnostic, did_you_mean
 from dslc.dsl.load import Module, load

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from dslc.compiler.collection import no_collection
 from dslc.compiler.cost import moved
 from dslc.compiler.ir.build import Build, Pass
 from dslc.compiler.ir.program import Program
@@ -56,19 +56,6 @@ def run_passes(
     """
     with no_collection():
         return _run(program, build, passes, until, keep)
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Disables the cyclic collector: the check and the passes make many objects and little garbage. Collecting takes a
-    third of a check and half of the passes, and the more, the larger the model is."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _run(
