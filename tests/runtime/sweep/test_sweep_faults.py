@@ -126,8 +126,15 @@ def test_a_signal_lets_each_trial_save(
     whole: Path, tmp_path: Path, begun: Callable, sweep: Callable, number: signal.Signals, code: int
 ) -> None:
     folder = fresh(whole, tmp_path / "a")
+
+    def far() -> bool:
+        """The second trial has failed, and the others train."""
+        state = read_state(folder / "runs/sweep")
+        failed = state is not None and [e.state for e in state.entries[1:2]] == ["failed"]
+        return failed and all((folder / f"runs/sweep/{name}/at-1").exists() for name in ("001", "003"))
+
     with begun(folder, "--slow", "--jobs", "3") as process:
-        until(lambda: (folder / "runs/sweep/001/at-1").exists() and (folder / "runs/sweep/003/at-1").exists())
+        until(far)
         process.send_signal(number)
         out, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == code and "each trial finishes its step and saves" in out and err == ""
