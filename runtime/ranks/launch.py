@@ -24,6 +24,7 @@ from dslc.runtime.ranks.watch import FINISH
 PARENT: Final = "DSLC_RANKS_PARENT"  # the process id of the launcher
 _EVERY: Final = 0.05  # seconds between looks at the processes
 _AFTER: Final = 3.0  # seconds in which a process ends that has nothing left to do
+_BARELY_STARTED: Final = 1  # the exit code of Python that Ctrl-C interrupts while it imports
 _MOST_SAID: Final = 4000  # bytes of a process's messages that are shown
 #: signals that kill, and who sends them
 _KILLERS: Final = {
@@ -106,13 +107,13 @@ class _Ranks:
             process.wait()
         if not any(process.returncode for process in self._processes):
             return EXIT_OK
+        if self._asked is not None and codes[0] in (-self._asked, _BARELY_STARTED):
+            return 128 + self._asked  # it came before rank 0 could handle it
         if codes[0] is not None and codes[0] > 0:  # rank 0 has said why, but it does not see signals
             for rank, code in enumerate(codes):
                 if code is not None and code < 0:
                     sys.stderr.write(f"{self._messages(rank)}rank {rank} was killed by {_killer(code)}\n")
             return codes[0]
-        if self._asked is not None and codes[0] == -self._asked:
-            return 128 + self._asked  # it came before rank 0 could handle it
         raise self._untold(codes, stopped)
 
     def _untold(self, codes: Sequence[int | None], stopped: Sequence[int]) -> RanksError:

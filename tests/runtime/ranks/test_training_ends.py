@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -310,8 +311,26 @@ def test_the_launcher_is_stopped_before_the_ranks_have_begun(tmp_path: Path, num
     for pid in (launcher.pid, *([children[0]] if number == signal.SIGINT else [])):
         os.kill(pid, number)
     code, said = ended(launcher)
-    assert code == 128 + number and "error" not in said
+    assert code == 128 + number and "error[" not in said
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+def test_ctrl_c_while_the_interpreter_of_rank_0_starts() -> None:
+    """Python then ends with exit code 1, whatever it was to run."""
+    rank = (
+        "import os, signal, time\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    os.kill(os.getppid(), signal.SIGINT)\n"
+        "    time.sleep(0.2)\n"
+        "    raise SystemExit(1)\n"
+        "time.sleep(60)\n"
+    )
+    launcher = (
+        "import os, sys\nfrom dslc.runtime.ranks.launch import launch\n"
+        f"sys.exit(launch([sys.executable, '-c', {rank!r}], 2, os.environ))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", launcher], timeout=60)
+    assert done.returncode == 128 + signal.SIGINT
 
 
 def test_a_full_disk_on_rank_0(tmp_path: Path) -> None:
