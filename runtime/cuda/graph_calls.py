@@ -35,13 +35,32 @@ class GraphCalls(CheckedCalls):
         shared: int,
         args: Arguments,
     ) -> Any:
+        node = self._kernel(function, grid, block, shared, args)
+        return self._call("cuGraphAddKernelNode", graph, list(after), len(after), node)
+
+    def set_kernel(
+        self,
+        executable: Any,
+        node: Any,
+        function: Any,
+        grid: Sequence[int],
+        block: Sequence[int],
+        shared: int,
+        args: Arguments,
+    ) -> None:
+        """Later launches of the executable graph run a node's kernel so; ``node`` is of the graph it was made from."""
+        self._call(
+            "cuGraphExecKernelNodeSetParams", executable, node, self._kernel(function, grid, block, shared, args)
+        )
+
+    def _kernel(self, function: Any, grid: Sequence[int], block: Sequence[int], shared: int, args: Arguments) -> Any:
         node = self._binding.CUDA_KERNEL_NODE_PARAMS()
         node.func = function
         node.gridDimX, node.gridDimY, node.gridDimZ = grid
         node.blockDimX, node.blockDimY, node.blockDimZ = block
         node.sharedMemBytes = shared
         node.kernelParams = args.address
-        return self._call("cuGraphAddKernelNode", graph, list(after), len(after), node)
+        return node
 
     def keep_together(self, kernel: Any) -> None:
         """Makes a graph's kernel one whose blocks are all on the device at once, or else the graph fails."""

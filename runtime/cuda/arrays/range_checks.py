@@ -9,7 +9,7 @@ the update skipped, and the error would belong to a step that is over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,9 +17,9 @@ import numpy as np
 
 from dslc.base.errors import DslcError
 from dslc.runtime.artifact.reserved import CHECK_ARGUMENTS, CHECK_THREADS, check_blob, check_symbol
-from dslc.runtime.cuda.arguments import Arguments
 from dslc.runtime.cuda.arrays.arrays import DeviceArray
 from dslc.runtime.cuda.arrays.pinned import pinned
+from dslc.runtime.cuda.lone_kernel import LoneKernel
 from dslc.runtime.session.context_pool import Pool
 
 if TYPE_CHECKING:
@@ -35,14 +35,15 @@ _APART: Final = 64  # bytes between the flags of two threads
 _EACH: Final = 4  # values of a thread, before there are more blocks
 _MOST_BLOCKS: Final = 1024
 _LARGEST: Final = (1 << 63) - 1  # of an i64
+_KINDS: Final = ("pointer", "pointer", "i64", "i64", "i64")  # of the kernel's arguments
 
 
 class _Place:
-    """What a thread checks with: a flag in pinned memory, u32[1], and the event of the end. ``busy``: a kernel may
-    still write the flag, since an interrupt or an error came before its end."""
+    """What a thread checks with: the kernel of each dtype, a flag in pinned memory, u32[1], and the event of the end.
+    ``busy``: a kernel may still write the flag, since an interrupt or an error came before its end."""
 
-    def __init__(self, memory: NDArray[np.uint8], address: int, done: Any) -> None:
-        self.flag, self.address, self.done = memory[:4].view(np.uint32), address, done
+    def __init__(self, kernels: Mapping[str, LoneKernel], memory: NDArray[np.uint8], address: int, done: Any) -> None:
+        self.kernels, self.flag, self.address, self.done = kernels, memory[:4].view(np.uint32), address, done
         self.busy = False
 
 
@@ -73,7 +74,12 @@ class RangeChecks:
         count = threads if self._functions else 0
         memory, address = pinned(device, _APART * count, owned.noted)
         self._places = [
-            _Place(memory[at : at + _APART], address + at, device.driver.event(owned.noted))
+            _Place(
+                {dtype: LoneKernel(device, f, _KINDS, CHECK_THREADS, owned) for dtype, f in self._functions.items()},
+                memory[at : at + _APART],
+                address + at,
+                device.driver.event(owned.noted),
+            )
             for at in range(0, _APART * count, _APART)
         ]
         self._pool = Pool(self._places)
@@ -109,9 +115,8 @@ class RangeChecks:
                 driver.wait(stream, array.ready)
             count = prod(array.shape)
             blocks = min(-(-count // (CHECK_THREADS * _EACH)), _MOST_BLOCKS)
-            pointers = (("pointer", array.address), ("pointer", place.address))
-            arguments = Arguments([*pointers, ("i64", count), ("i64", low), ("i64", last)])
-            driver.launch(self._functions[array.dtype], (blocks, 1, 1), (CHECK_THREADS, 1, 1), 0, arguments, stream)
+            values = (array.address, place.address, count, low, last)
+            place.kernels[array.dtype].launch(blocks, [*zip(_KINDS, values)], stream)
         driver.record(place.done, stream)
         self.waits += 1
         driver.wait_host(place.done)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from dslc.runtime.cuda.arguments import Arguments
+from dslc.runtime.cuda.lone_kernel import LoneKernel
 
 if TYPE_CHECKING:
     from dslc.runtime.cuda.device import Device
@@ -105,10 +105,10 @@ class Addition:
     """The kernel for one dtype on a device, whose context is current. ``owned`` takes its code."""
 
     def __init__(self, device: Device, dtype: str, owned: Owned) -> None:
-        self._driver = device.driver
         text, symbol = ptx(dtype)
-        module = self._driver.load_module(text.encode("ascii") + b"\0", owned.noted)
-        self._function = self._driver.function(module, symbol)
+        module = device.driver.load_module(text.encode("ascii") + b"\0", owned.noted)
+        function = device.driver.function(module, symbol)
+        self._kernel = LoneKernel(device, function, ("pointer", "pointer", "pointer", "i64"), _THREADS, owned)
 
     def add(self, total: int, left: int, right: int, size: int, stream: Any) -> None:
         """``total = left + right`` for vectors of ``size`` bytes, a multiple of ``UNIT``, at these addresses."""
@@ -116,5 +116,4 @@ class Addition:
         if not units:
             return
         blocks = min(-(-units // _THREADS), _MOST_BLOCKS)
-        arguments = Arguments([*(("pointer", at) for at in (total, left, right)), ("i64", units)])
-        self._driver.launch(self._function, (blocks, 1, 1), (_THREADS, 1, 1), 0, arguments, stream)
+        self._kernel.launch(blocks, [*(("pointer", at) for at in (total, left, right)), ("i64", units)], stream)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dslc.runtime.artifact.dtypes import ITEMSIZE
-from dslc.runtime.cuda.arguments import Arguments
+from dslc.runtime.cuda.lone_kernel import LoneKernel
 from dslc.runtime.cuda.sums.addition import UNIT, Addition, entry
 
 if TYPE_CHECKING:
@@ -117,16 +117,14 @@ class Gathering:
     """The kernel for terms of one dtype. ``owned`` takes its code."""
 
     def __init__(self, device: Device, dtype: str, owned: Owned) -> None:
-        self._driver = device.driver
         text, symbol = gathering_ptx(dtype)
-        module = self._driver.load_module(text.encode("ascii") + b"\0", owned.noted)
-        self._function = self._driver.function(module, symbol)
+        module = device.driver.load_module(text.encode("ascii") + b"\0", owned.noted)
+        self._kernel = LoneKernel(device, device.driver.function(module, symbol), 4 * ("pointer",), _THREADS, owned)
 
     def add(self, total: int, left: int, right: int, table: int, rows: int, stream: Any) -> None:
         """The sums of a table of so many rows, which begins at an address."""
         if rows:
-            arguments = Arguments([("pointer", at) for at in (total, left, right, table)])
-            self._driver.launch(self._function, (rows, 1, 1), (_THREADS, 1, 1), 0, arguments, stream)
+            self._kernel.launch(rows, [("pointer", at) for at in (total, left, right, table)], stream)
 
 
 @dataclass(frozen=True, slots=True)

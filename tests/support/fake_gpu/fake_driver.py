@@ -15,7 +15,7 @@ import struct
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -722,6 +722,18 @@ class FakeDriver:
         block = (node.blockDimX, node.blockDimY, node.blockDimZ)
         run = self._kernel(node.func, grid, block, node.sharedMemBytes, node.kernelParams)
         return self._node(graph, after, count, run, "kernel")
+
+    def do_cuGraphExecKernelNodeSetParams(self, executable: Any, number: Any, node: Any) -> tuple[()]:
+        """Launches from now on differ, and not those that are on their way."""
+        [nodes] = self._get(executable, tuple)
+        before = nodes[int(number)]
+        graphs = [each for each in self.objects.values() if isinstance(each, dict)]
+        assert before.kind == "kernel" and any(int(number) in graph for graph in graphs)  # the driver finds it there
+        grid = (node.gridDimX, node.gridDimY, node.gridDimZ)
+        block = (node.blockDimX, node.blockDimY, node.blockDimZ)
+        run = self._kernel(node.func, grid, block, node.sharedMemBytes, node.kernelParams)
+        self.objects[int(executable)] = ({**nodes, int(number): replace(before, run=run)},)
+        return ()
 
     def do_cuGraphKernelNodeSetAttribute(self, node: Any, attribute: Any, value: Any) -> tuple[()]:
         assert attribute == real.CUkernelNodeAttrID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE and value.cooperative == 1
