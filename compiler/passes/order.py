@@ -96,6 +96,7 @@ from dslc.compiler.passes.lower.layout.pad_widths import pad_widths
 from dslc.compiler.passes.lower.layout.transposes import transposes
 from dslc.compiler.passes.lower.loops.after_loops import after_loops
 from dslc.compiler.passes.lower.loops.half_loops import half_loops
+from dslc.compiler.passes.lower.met_taps import met_taps
 from dslc.compiler.passes.lower.partial_windows import partial_windows
 from dslc.compiler.passes.lower.put_rows import put_rows
 from dslc.compiler.passes.lower.simplify.simplify import simplify
@@ -123,6 +124,7 @@ LOWERING: Final[tuple[Pass, ...]] = (
     precision,
     *_everywhere(
         compose,
+        met_taps,
         attention_forms,
         when(batches_launches, partial_windows),
         when_by(tensor_cores, channels_last, on_tensor_cores),

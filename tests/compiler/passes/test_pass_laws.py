@@ -37,6 +37,7 @@ WITHOUT_EXAMPLE = OF_PREDICT | {
     "image_transposes",
     "half_orders",
     "training_epilogue",
+    "met_taps",
     "partial_windows",
     "transforms",
     "known_values",
