@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Final
+from typing import Final, TypeAlias
 
 from dslc.compiler.codegen.cuda.kernel_spec import Compiled, KernelCode, KernelSpec
 from dslc.compiler.codegen.cuda.llvm.division import magic_of
@@ -149,6 +149,20 @@ def kernel_text(name: str) -> str:
     """A file of ``kernels/`` with its includes expanded: lines ``#include "NAME"``, where NAME is in any folder."""
     text = kernel_files()[name].read_text(encoding="utf-8")
     return _INCLUDE.sub(lambda found: kernel_text(found[1]), text)
+
+
+#: Pointers of a kernel: the C type and the name of each.
+Pointers: TypeAlias = tuple[tuple[str, str], ...]
+
+
+def declared(pointers: Pointers, suffix: str = "") -> list[str]:
+    """Parameters of a kernel; ``suffix`` is added to their names."""
+    return [f"{type}{name}{suffix}" for type, name in pointers]
+
+
+def arguments(*pointers: Pointers) -> str:
+    """The line that defines ARGUMENTS, the pointers of a kernel."""
+    return f"#define ARGUMENTS {', '.join(each for some in pointers for each in declared(some))}\n"
 
 
 def constants(**values: int) -> str:

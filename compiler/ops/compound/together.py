@@ -17,7 +17,7 @@ MAX_MEMBERS: Final = 32  # per node
 
 
 class Together(Op):
-    """together(x...): the results of up to 32 nodes of the op that the attribute ``member`` names, one result each.
+    """together(x...): the results of up to 32 nodes of the op that the attribute ``member`` names, node by node.
 
     ``reads``: how many inputs each of them has; ``each``: its attributes, as pairs.
     """
@@ -28,8 +28,8 @@ class Together(Op):
         found: list[TensorType] = []
         for own, some in _members(types, attrs):
             found += OPS[str_attr(attrs, "member")].infer(some, own)
-        if not 1 <= len(found) <= MAX_MEMBERS or len(found) != len(int_tuple(attrs, "reads")):
-            raise Mismatch(f"{len(found)} results", f"1 to {MAX_MEMBERS} nodes of one result")
+        if not 1 <= (count := len(int_tuple(attrs, "reads"))) <= MAX_MEMBERS:
+            raise Mismatch(f"{count} nodes", f"1 to {MAX_MEMBERS}")
         return tuple(found)
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
@@ -54,11 +54,11 @@ def _members(xs: Sequence[Any], attrs: Mapping[str, Any]) -> Iterator[tuple[dict
 
 def members(node: Node) -> list[Node]:
     """The nodes that a ``together`` stands for, in the order of its outputs. Their outputs are values of their own."""
-    parts = zip(_members(node.inputs, node.attrs), node.types, strict=True)
     op = OPS[str_attr(node.attrs, "member")]
+    types = [op.infer([value.type for value in inputs], own) for own, inputs in _members(node.inputs, node.attrs)]
     return [
-        Node(op, tuple(inputs), (type,), own, name=node.name, span=node.span, phase=node.phase)
-        for (own, inputs), type in parts
+        Node(op, tuple(inputs), tuple(own_types), own, name=node.name, span=node.span, phase=node.phase)
+        for (own, inputs), own_types in zip(_members(node.inputs, node.attrs), types)
     ]
 
 
@@ -68,7 +68,8 @@ def grouped(nodes: Sequence[Node]) -> Node:
     each: tuple[Attr, ...] = tuple(tuple(sorted(node.attrs.items())) for node in nodes)
     attrs: dict[str, Attr] = {"member": first.op.name, "reads": tuple(len(node.inputs) for node in nodes), "each": each}
     return Node(
-        together, tuple(v for node in nodes for v in node.inputs), tuple(node.types[0] for node in nodes), attrs,
+        together, tuple(v for node in nodes for v in node.inputs), tuple(type for node in nodes for type in node.types),
+        attrs,
         name=f"{first.name} and {more} more", span=first.span, phase=first.phase, origins=origins_of(nodes),
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Puts gathers from several tables into one node, and scatters to them, to save launches.
+"""Puts gathers from several tables into one node, scatters to them, and orders of their ids, to save launches.
 
 Before::
 
@@ -27,6 +27,9 @@ from dslc.compiler.ops.index.ordered import MANY_ELEMENTS
 from dslc.compiler.passes.rebuild import chunks, reading
 
 MAX_BYTES: Final = 1 << 21  # of a result: written in about the time of a launch
+#: Ids of an order, each of which has a thread: those of a large GPU, 2,048 on each of 132 multiprocessors. The launches
+#: of a sort depend on one another, so a small sort leaves most of the GPU idle.
+MAX_ORDERED: Final = 1 << 18
 
 
 def together(graph: Graph) -> Graph:
@@ -41,11 +44,14 @@ def together(graph: Graph) -> Graph:
     instead: dict[Value, Value] = {}
     for nodes in chunks(found.values(), MAX_MEMBERS):
         if len(nodes) > 1:
-            instead.update(zip((node.out for node in nodes), grouped(nodes).outputs))
+            instead.update(zip((value for node in nodes for value in node.outputs), grouped(nodes).outputs))
     return reading(graph, instead)
 
 
 def _fits(node: Node) -> bool:
+    if node.op.name == "row_order":
+        most = max(each.ints[0] for each in node.types)
+        return 0 < prod(node.input_types[0].ints) <= MAX_ORDERED and most < I32_ELEMENTS - 1
     if node.op.name not in ("gather_rows", "scatter_rows_add") or not 0 < node.types[0].bytes <= MAX_BYTES:
         return False
     rows, ids = node.input_types

@@ -1,7 +1,7 @@
 // y[i, .] = rows[ids[i], .], VEC neighbours of INNER a thread; `missing` for an id outside of 0..COUNT-1. `put` may convert from T
-// to what y holds, S. ARGUMENT_X: what other gathers of the launch read.
+// to what y holds, S.
 
-extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict__ rows, const I *__restrict__ ids, ARGUMENT_X S *__restrict__ y, NUMBERS) {
+extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(ARGUMENTS, NUMBERS) {
   const Numbers s = GIVEN;
   wait_for_those_before();
   const int each = s.INNER / VEC, e = blockIdx.x * THREADS + threadIdx.x, i = e / each;

@@ -1,6 +1,6 @@
 // starts[k]: how many of ALL sorted keys are less than k, for k in 0..KEYS; found by halving.
 
-extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const unsigned *__restrict__ keys, int *__restrict__ starts, NUMBERS) {
+extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(ARGUMENTS, NUMBERS) {
   const Numbers s = GIVEN;
   wait_for_those_before();
   const int k = blockIdx.x * THREADS + threadIdx.x;

@@ -2,11 +2,10 @@
 // of ROWS neighbouring ids of a part goes through all ids of the part, puts the places j of its own in order, by id and then by j,
 // and combines TEAM * VEC columns of their rows in that order. An id with more than LONG rows has all teams of the block: each combines an equal run of
 // rows, and then their results are combined in order. If an id does not exist, y[part] is FILLER, if there is one.
-// ARGUMENT_X: x, or what other scatters of the launch read.
 #include "rows.cuh"
 #include "digits.cuh"
 
-extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict__ rows, const I *__restrict__ ids, ARGUMENT_X T *__restrict__ y, NUMBERS) {
+extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(ARGUMENTS, NUMBERS) {
   const Numbers s = GIVEN;
   wait_for_those_before();
   constexpr int WARPS = THREADS / 32, TEAMS = THREADS / TEAM, PER = (ROWS + THREADS - 1) / THREADS;

@@ -6,10 +6,11 @@ places. See Satish, Harris and Garland 2009.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, Pointers, arguments, constants
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
@@ -112,18 +113,36 @@ class RowDigits(Numbered):
         return Numbers(ALL=d.all, LENGTH=d.length, COUNT=d.count, PARTS=d.parts, ABSENT=d.absent, SHIFT=shift)
 
     @property
+    def _first(self) -> bool:
+        """Whether it reads ids, not keys."""
+        return self.number == self.digits.first and self.step != 1
+
+    @property
+    def reads(self) -> Pointers:
+        if self.step == 1:
+            return ()
+        given: Pointers = (
+            ("const I *__restrict__ ", "ids") if self._first else ("const unsigned *__restrict__ ", "keys"),
+        )
+        if self.step == 0:
+            return given
+        places: Pointers = () if self._first else (("const int *__restrict__ ", "places"),)
+        return (*given, *places, ("const int *__restrict__ ", "counts"), ("const int *__restrict__ ", "totals"))
+
+    @property
+    def writes(self) -> Pointers:
+        written: tuple[Pointers, ...] = (
+            (("int *", "counts"),),
+            (("int *", "counts"), ("int *", "totals")),
+            (("unsigned *", "sorted"), ("int *", "order")),
+        )
+        return written[self.step]
+
+    @property
     def code(self) -> Code:
-        first = self.number == self.digits.first and self.step != 1
-        given = "const I *__restrict__ ids" if first else "const unsigned *__restrict__ keys"
-        places = "" if first else "const int *__restrict__ places, "
-        listed = (
-            f"{given}, int *counts",
-            "int *counts, int *totals",
-            f"{given}, {places}const int *__restrict__ counts, const int *__restrict__ totals, "
-            "unsigned *sorted, int *order",
-        )[self.step]
+        first = self._first
         text = f"using I = {C_TYPES[self.digits.ids if first else DType.I32]};\n" + self.numbers.text()
-        text += f"#define ARGUMENTS {listed}\n#define STEP {self.step}\n"
+        text += f"{arguments(self.reads, self.writes)}#define STEP {self.step}\n"
         text += f"#define GIVEN_KEYS {{{'ids, nullptr' if first else 'nullptr, keys'}}}\n"
         text += f"#define GIVEN_PLACES {'order' if first else 'places'}\n"
         sizes = {"THREADS": _BLOCK_THREADS, "TILE": self.digits.tile, "BITS": self.digits.bits[self.number]}
@@ -136,6 +155,8 @@ class RowStarts(Numbered):
     """``k(keys, starts, numbers)``: where each key begins."""
 
     digits: Digits
+    reads: ClassVar[Pointers] = (("const unsigned *__restrict__ ", "keys"),)
+    writes: ClassVar[Pointers] = (("int *__restrict__ ", "starts"),)
 
     @property
     def geometry(self) -> Geometry:
@@ -147,7 +168,8 @@ class RowStarts(Numbered):
 
     @property
     def code(self) -> Code:
-        return Code("row_starts.cu", self.numbers.text() + constants(THREADS=_BLOCK_THREADS))
+        text = self.numbers.text() + arguments(self.reads, self.writes)
+        return Code("row_starts.cu", text + constants(THREADS=_BLOCK_THREADS))
 
 
 def ordered(digits: Digits, ids: Argument, order: Argument, starts: Argument, scratch: int) -> list[Launch]:
@@ -173,13 +195,19 @@ def ordered(digits: Digits, ids: Argument, order: Argument, starts: Argument, sc
 
 @lowers("row_order", target="cuda")
 def row_order(node: Node) -> list[Launch] | None:
+    return order_of(node, node.outputs, 0)
+
+
+def order_of(node: Node, results: Sequence[Argument], scratch: int) -> list[Launch] | None:
+    """The launches of a ``row_order`` that write ``results``; None if it is too large. ``scratch`` as for
+    ``ordered``."""
     [ids], count = node.input_types, int_attr(node.attrs, "count")
     parts, length = ids.ints
     digits = Digits(as_signed(ids.dtype), parts, length, count)
     if not digits.all or max(digits.all, digits.keys) >= I32_ELEMENTS - 1:
         return None
-    order, starts = node.outputs
-    return ordered(digits, node.inputs[0], order, starts, 0)
+    order, starts = results
+    return ordered(digits, node.inputs[0], order, starts, scratch)
 
 
 def as_signed(dtype: DType) -> DType:

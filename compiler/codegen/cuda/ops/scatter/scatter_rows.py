@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, Pointers, arguments, constants
 from dslc.compiler.codegen.cuda.hardware import LOAD_BYTES
 from dslc.compiler.codegen.cuda.ops.scatter.row_order import Argument, Digits, Keyed, as_signed, ordered
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
@@ -138,10 +138,12 @@ class RowsFew(Numbered):
 
     rows: Rows
     ids: DType
+    writes: ClassVar[Pointers] = (("T *__restrict__ ", "y"),)
 
     @property
-    def result(self) -> DType:
-        return self.rows.dtype
+    def reads(self) -> Pointers:
+        rows, x = (("const T *__restrict__ ", name) for name in ("rows", "x"))
+        return (rows, ("const I *__restrict__ ", "ids"), *([x] if self.rows.x else []))
 
     @property
     def held(self) -> int:
@@ -179,6 +181,7 @@ class RowsFew(Numbered):
     def code(self) -> Code:
         sizes = {"THREADS": _FEW_THREADS, "ROWS": self.held, "BITS": self.held.bit_length() - 1}
         text = f"using I = {C_TYPES[self.ids]};\n" + self.rows.head() + self.numbers.text()
+        text += arguments(self.reads, self.writes)
         return Code("rows_few.cu", text + constants(**sizes, MOST=self.most, LONG=_LONG))
 
 
@@ -199,8 +202,8 @@ class OrderedRows(Numbered):
 
     @property
     def geometry(self) -> Geometry:
-        chunks = -(-self.rows.inner // (self.rows.team * self.rows.vector))
-        threads = (-(-self.rows.keys // self.each) + self.rows.lines) * chunks * self.rows.team
+        across = -(-self.rows.inner // (self.rows.team * self.rows.vector)) * self.rows.team
+        threads = (-(-self.rows.keys // self.each) + self.rows.lines) * across
         return Geometry((-(-threads // _BLOCK_THREADS), 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
@@ -238,11 +241,10 @@ def scattered(rows: Rows, given: Value, ids: Value, x: tuple[Value, ...], out: V
         return None
     if not is_for_order(rows.length, rows.count):
         return [Launch(RowsFew(rows, as_signed(ids.type.dtype)), (given, ids, *x), (out,))]
-    order, starts = Scratch(0, 4 * rows.all), Scratch(1, 4 * (rows.keys + 1))
+    order = Scratch(0, 4 * rows.all), Scratch(1, 4 * (rows.keys + 1))
     digits = Digits(as_signed(ids.type.dtype), rows.parts, rows.length, rows.count)
-    found = ordered(digits, ids, order, starts, 2)
-    free = 2 + digits.scratch
-    return found + combined_rows(rows, given, (order, starts), x, out, table=rows.all, checked=False, scratch=free)
+    last = combined_rows(rows, given, order, x, out, table=rows.all, checked=False, scratch=2 + digits.scratch)
+    return ordered(digits, ids, *order, 2) + last
 
 
 def combined_rows(
@@ -252,9 +254,9 @@ def combined_rows(
     """The launches that combine rows in an order. ``x``: what they are combined with, or the weights of places.
     ``scratch``: the number of a block of scratch memory."""
     parts = Scratch(scratch, max(1, rows.lines) * rows.inner * rows.dtype.computed.itemsize)
-    sums = Launch(OrderedRows(rows, table, checked), (given, *order, *x), (out, parts))
+    sums = [Launch(OrderedRows(rows, table, checked), (given, *order, *x), (out, parts))]
     join = Launch(RowsJoin(rows, table, checked), (*order, parts, *(x if rows.x else ())), (out,))
-    return [sums, join] if rows.lines else [sums]
+    return [*sums, join] if rows.lines else sums
 
 
 @lowers("scatter_rows_add", target="cuda")
@@ -270,21 +272,19 @@ def scatter_rows_add(node: Node) -> list[Launch]:
 @lowers("ordered_rows", target="cuda")
 def ordered_rows(node: Node) -> list[Launch] | None:
     (table, places, *_), [out], how = node.input_types, node.types, str_attr(node.attrs, "how")
-    parts = int_attr(node.attrs, "parts")
+    parts, lost = int_attr(node.attrs, "parts"), optional_int_attr(node.attrs, "lost")
     if not prod(places.ints):
         return pointwise.filled(node, 0) if how == "sum" else None
-    lost = optional_int_attr(node.attrs, "lost")
+    if table.dtype.computed not in _COMPUTED:
+        return None
     combine: Combine = "sum" if how == "sum" else "prod" if how == "prod" else "max" if how == "max" else "min"
     dtype = as_signed(table.dtype) if how in ("sum", "prod") else table.dtype
-    if dtype.computed not in _COMPUTED:
-        return None
-    sizes = parts, prod(places.ints) // parts, out.ints[0] // parts, prod(out.ints[1:])
     given, order, starts, *x = node.inputs
     taps = optional_int_attr(node.attrs, "taps")
-    same = (dtype, combine, *sizes)
+    same = dtype, combine, parts, prod(places.ints) // parts, out.ints[0] // parts, prod(out.ints[1:])
     rows = Rows(*same, bool(x), lost) if taps is None else WeightedRows(*same, False, lost, taps)
-    known = table.ints[0] * (taps or 1)
-    return combined_rows(rows, given, (order, starts), tuple(x), node.out, table=known, checked=True, scratch=0)
+    below = table.ints[0] * (taps or 1)
+    return combined_rows(rows, given, (order, starts), tuple(x), node.out, table=below, checked=True, scratch=0)
 
 
 def _scanned(node: Node, length: int, count: int) -> Launch:

@@ -1,20 +1,31 @@
-"""``together``: gathers from several tables, or scatters to them, in one launch for all of those with equal code."""
+"""``together``: gathers from tables, scatters to them, or orders of their ids. Those with equal code are one launch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants, put
+from dslc.compiler.codegen.cuda.cuda_cpp import (
+    C_TYPES,
+    Code,
+    Numbered,
+    Numbers,
+    Pointers,
+    arguments,
+    constants,
+    declared,
+    put,
+)
 from dslc.compiler.codegen.cuda.hardware import LOAD_BYTES
-from dslc.compiler.codegen.cuda.ops.scatter.row_order import as_signed
+from dslc.compiler.codegen.cuda.ops.scatter.row_order import as_signed, order_of
 from dslc.compiler.codegen.cuda.ops.scatter.scatter_rows import Rows, RowsFew
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, SizeGeneric
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
-from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
 from dslc.compiler.ops.compound.together import members
@@ -23,10 +34,12 @@ _BLOCK_THREADS: Final = 256
 
 
 class Member(Protocol):
-    """A kernel ``k(rows, ids, ARGUMENT_X y, NUMBERS)`` of a grid of one axis, which begins with its numbers."""
+    """A kernel ``k(ARGUMENTS, NUMBERS)`` of a grid of one axis, which begins with its numbers."""
 
     @property
-    def result(self) -> DType: ...
+    def reads(self) -> Pointers: ...
+    @property
+    def writes(self) -> Pointers: ...
     @property
     def code(self) -> Code: ...
     @property
@@ -45,6 +58,8 @@ class GatherTable(Numbered):
     length: int
     count: int
     inner: int
+    reads: ClassVar[Pointers] = (("const T *__restrict__ ", "rows"), ("const I *__restrict__ ", "ids"))
+    writes: ClassVar[Pointers] = (("S *__restrict__ ", "y"),)
 
     @property
     def vector(self) -> int:
@@ -63,7 +78,8 @@ class GatherTable(Numbered):
     def code(self) -> Code:
         names = {"T": C_TYPES[self.table], "I": C_TYPES[self.ids], "S": C_TYPES[self.result]}
         text = "".join(f"using {name} = {type};\n" for name, type in names.items())
-        text += self.numbers.text() + constants(THREADS=_BLOCK_THREADS, VEC=self.vector) + "#define ARGUMENT_X\n"
+        text += self.numbers.text() + constants(THREADS=_BLOCK_THREADS, VEC=self.vector)
+        text += arguments(self.reads, self.writes)
         missing = "store(to, __uint_as_float(0x7FC00000u));" if self.result.is_float else "*to = 0;"
         text += put(self.table, self.result)
         return Code("gather_tables.cu", f"{text}__device__ __forceinline__ void missing(S *to) {{ {missing} }}\n")
@@ -71,8 +87,9 @@ class GatherTable(Numbered):
 
 @dataclass(frozen=True)
 class Stacked(SizeGeneric):
-    """``k(rows, ids, rows1, ids1, ..., y, y1, ..., numbers)``: kernels with equal code in one launch. The second
-    index of a block says to which member it belongs; blocks that a member does not have return at once."""
+    """``k(reads, reads of the second member, ..., writes, writes of the second member, ..., numbers)``: kernels with
+    equal code in one launch. The second index of a block says to which member it belongs; blocks that a member does not
+    have return at once."""
 
     members: tuple[Member, ...]
 
@@ -99,17 +116,21 @@ class Stacked(SizeGeneric):
 
     @property
     def code(self) -> Code:
-        base, numbers = self.members[0].code, self._numbers
-        own = C_TYPES[self.members[0].result]
-        others = range(1, len(self.members))
-        reads = "".join(f"const T *__restrict__ rows{i}, const I *__restrict__ ids{i}, " for i in others)
-        listed = [f"{own} *__restrict__ y{i}" for i in others]
-        listed += [f"int {name}_{i}" for name, values in numbers.items() for i in range(len(values))]
+        first, numbers = self.members[0], self._numbers
+        base, others = first.code, range(1, len(self.members))
+        sides = [
+            [*declared(side), *(each for i in others for each in declared(side, str(i)))]
+            for side in (first.reads, first.writes)
+        ]
+        scalars = [f"int {name}_{i}" for name, values in numbers.items() for i in range(len(values))]
         given = ", ".join(_chosen(name, len(values)) for name, values in numbers.items() if name != "BLOCKS")
-        picks = " ".join(f"if (blockIdx.y == {i}) {{ rows = rows{i}; ids = ids{i}; y = y{i}; }}" for i in others)
+        names = [name for side in (first.reads, first.writes) for _, name in side]
+        picks = " ".join(
+            f"if (blockIdx.y == {i}) {{ {' '.join(f'{name} = {name}{i};' for name in names)} }}" for i in others
+        )
         leave = f"if (blockIdx.x >= {_chosen('BLOCKS', len(numbers['BLOCKS']))}) return;"
-        text = base.text + "#undef ARGUMENT_X\n#undef NUMBERS\n#undef GIVEN\n"
-        text += f"#define ARGUMENT_X {reads}\n#define NUMBERS {', '.join(listed)}\n"
+        text = base.text + "#undef ARGUMENTS\n#undef NUMBERS\n#undef GIVEN\n"
+        text += f"#define ARGUMENTS {', '.join(sides[0] + sides[1])}\n#define NUMBERS {', '.join(scalars)}\n"
         return Code(base.file, f"{text}#define GIVEN {{{given}}}; {leave} {picks}\n")
 
 
@@ -123,29 +144,35 @@ def _chosen(name: str, count: int) -> str:
 
 @lowers("together", target="cuda")
 def together(node: Node) -> list[Launch] | None:
-    groups: dict[Code, list[tuple[Member, int]]] = {}
-    parts = members(node)
-    for number, part in enumerate(parts):
-        spec = _spec(part)
-        if spec is None:
+    groups: dict[object, list[list[Launch]]] = {}
+    results, blocks = iter(node.outputs), 0
+    for member in members(node):
+        own = _launches(member, tuple(next(results) for _ in member.types), blocks)
+        if own is None:
             return None
-        groups.setdefault(spec.code, []).append((spec, number))
-    launches = []
-    for group in groups.values():
-        reads = tuple(v for _, number in group for v in parts[number].inputs)
-        stacked = Stacked(tuple(spec for spec, _ in group))
-        launches.append(Launch(stacked, reads, tuple(node.outputs[number] for _, number in group)))
-    return launches
+        blocks += len({scratch for launch in own for scratch in launch.scratch})
+        groups.setdefault(tuple(launch.code for launch in own), []).append(own)
+    return [_joined(steps) for group in groups.values() for steps in zip(*group, strict=True)]
 
 
-def _spec(node: Node) -> Member | None:
-    """The kernel of a member; None for those that a pass does not put together."""
-    (rows, ids), out = node.input_types, node.types[0]
+def _joined(launches: Sequence[Launch]) -> Launch:
+    """One launch for those of several members with equal code."""
+    reads = tuple(x for launch in launches for x in launch.reads)
+    writes = tuple(x for launch in launches for x in launch.writes)
+    return Launch(Stacked(tuple(launch.spec for launch in launches)), reads, writes)
+
+
+def _launches(node: Node, results: tuple[Value, ...], scratch: int) -> list[Launch] | None:
+    """The launches of a member, which write ``results`` and scratch memory from block ``scratch`` on; None for those
+    that a pass does not put together."""
+    if node.op.name == "row_order":
+        return order_of(node, results, scratch)
+    (rows, ids), [out] = node.input_types, node.types
     length = prod(ids.ints)
     if node.op.name == "gather_rows":
         types = as_signed(rows.dtype), as_signed(ids.dtype), as_signed(out.dtype)
-        return GatherTable(*types, length, rows.ints[0], prod(rows.ints[1:]))
+        return [Launch(GatherTable(*types, length, rows.ints[0], prod(rows.ints[1:])), node.inputs, results)]
     if node.op.name == "scatter_rows_add":
         table = Rows(as_signed(rows.dtype), "sum", 1, length, int_attr(node.attrs, "count"), prod(out.ints[1:]))
-        return RowsFew(table, as_signed(ids.dtype))
+        return [Launch(RowsFew(table, as_signed(ids.dtype)), node.inputs, results)]
     return None

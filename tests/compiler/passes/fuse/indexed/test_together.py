@@ -61,6 +61,21 @@ def test_tables_of_several_sizes(golden: Callable[[str, str], None]) -> None:
     golden("passes/together.txt", f"before\n\n{format_graph(graph)}\nafter\n\n{format_graph(after)}")
 
 
+def test_orders_of_several_tables_of_many_rows() -> None:
+    given, at = tables(3, 9000), [input_of(f"i{i}", Kind.DATA, 1, 20 + i, dtype=DType.I32) for i in range(2)]
+    made = [BACK.node(OPS["row_order"], i.value, count=n) for i, n in zip(at, (3, 9000))]
+    graph = graph_of([*given, *at], {f"result.{n}": v for n, v in enumerate(v for node in made for v in node.outputs)})
+    assert sizes(checked(graph)) == [4]
+
+
+def test_an_order_of_many_ids_stays_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ORDERED", 20)
+    at = [input_of(f"i{i}", Kind.DATA, 1, 20 + i // 2, dtype=DType.I32) for i in range(4)]
+    made = [BACK.node(OPS["row_order"], i.value, count=3) for i in at]
+    graph = graph_of(at, {f"result.{n}": v for n, v in enumerate(v for node in made for v in node.outputs)})
+    assert sizes(checked(graph)) == [4]
+
+
 def test_a_gather_that_needs_another_stays_apart() -> None:
     """Rows whose ids are rows of a table: two levels, each of which is one node."""
     links = [input_of(f"l{i}", Kind.PARAM, 3, dtype=DType.I32) for i in range(2)]

@@ -1,4 +1,4 @@
-"""Gathers from several tables, and scatters to them, in one launch for all with equal code; as compiled."""
+"""Gathers from several tables, scatters to them and orders of ids: one launch for those with equal code."""
 
 from __future__ import annotations
 
@@ -43,6 +43,12 @@ def scatters(dtype: DType) -> list[Node]:
         )
         for n, row, at in TABLES
     ]
+
+
+def orders(*sizes: tuple[int, int, int], ids: DType = DType.I32) -> list[Node]:
+    """Of ids [parts, length] below a count."""
+    b = Builder(name="here")
+    return [b.node(OPS["row_order"], value(ids, (parts, length)), count=count) for parts, length, count in sizes]
 
 
 def operands(nodes: list[Node], dtype: DType) -> list[np.ndarray]:
@@ -91,8 +97,26 @@ def test_tables_get_the_bits_of_scatters_one_by_one(dtype: DType, monkeypatch: p
         np.testing.assert_array_equal(got, on_machine(node, xs[2 * number : 2 * number + 2])[0])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("ids", [DType.I32, DType.I64])
+def test_ids_are_ordered_as_one_by_one(ids: DType) -> None:
+    """Those whose digits have as many bits are one launch a step, whatever their lengths."""
+    sizes = [(1, 90, 700), (1, 40, 600), (2, 30, 400), (1, 70, 3)]
+    nodes = orders(*sizes, ids=ids)
+    rng, held = np.random.default_rng(3), np.int64 if ids is DType.I64 else np.int32
+    xs = [rng.integers(-1, count + 1, (parts, length)).astype(held) for parts, length, count in sizes]
+    launches = lower(grouped(nodes)) or []
+    assert len(launches) == 2 * 3 + 1 + 3 + 1, "two digits, and one of the last table alone"
+    got = iter(on_machine(grouped(nodes), xs))
+    for node, x in zip(nodes, xs, strict=True):
+        for wanted in on_machine(node, [x]):
+            np.testing.assert_array_equal(next(got), wanted)
+
+
 def test_as_many_members_as_a_node_may_have_fit_the_arguments_of_a_kernel() -> None:
     tables = [(n, n + 1) for n in range(1, MAX_MEMBERS + 1)]
+    for launch in lower(grouped(orders(*((1, 40 + n, 300 + k) for n, k in tables)))) or []:
+        assert 8 * len((*launch.reads, *launch.writes)) + 4 * len(launch.scalar_args) <= 4096
     for name in ("gather_rows", "scatter_rows_add"):
         nodes = [
             Builder(name="here").node(OPS["gather_rows"], value(DType.F32, (n, 4)), value(DType.I32, (k,)))
