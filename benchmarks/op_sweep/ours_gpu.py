@@ -14,7 +14,7 @@ from dslc.runtime.artifact.reserved import STEP_BLOCK
 from dslc.runtime.artifact.targets import capability_of
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.binding import Binder
-from dslc.runtime.cuda.graph import Bulk, Join, Placed
+from dslc.runtime.cuda.graphs.graph import Bulk, Join, Placed
 from dslc.runtime.cuda.libraries.libraries import Libraries
 from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.owned import Owned

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from dslc.base.errors import OutOfMemory
 from dslc.runtime.artifact.instructions import Gemm, GraphOp, Instruction
-from dslc.runtime.cuda.graph import Bulk, Placed
+from dslc.runtime.cuda.graphs.graph import Bulk, Placed
 from dslc.runtime.cuda.owned import Owned
 from dslc.tune.checking import Difference, limits_of
 from dslc.tune.comparison import Comparer, Comparison, Pair, same_bits

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dslc.runtime.cuda.arguments import Arguments
-from dslc.runtime.cuda.graph import Launch
+from dslc.runtime.cuda.graphs.graph import Launch
 from dslc.runtime.cuda.owned import Owned
 from dslc.tune.checking import EQUAL, Difference, Limits, combined, damage
 from dslc.tune.operands import PATTERN, ZONE, Guarded, read

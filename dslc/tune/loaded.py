@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dslc.runtime.artifact.targets import capability_of
 from dslc.runtime.cuda.binding import Binder
-from dslc.runtime.cuda.graph import Placed
+from dslc.runtime.cuda.graphs.graph import Placed
 from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.owned import Owned
 from dslc.tune.operands import Guarded, guarded

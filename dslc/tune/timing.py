@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from dslc.runtime.cuda.device import Device
-    from dslc.runtime.cuda.graph import Bulk
+    from dslc.runtime.cuda.graphs.graph import Bulk
     from dslc.runtime.cuda.owned import Owned
 
 _FEWEST: Final = 5  # rounds

@@ -24,7 +24,7 @@ from dslc.runtime.artifact.instructions import (
 )
 from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.cuda.arguments import Arguments
-from dslc.runtime.cuda.graph import Bulk, Join, Launch, LibraryCall, Mark, Move, Placed, Step, Tell, fill_steps
+from dslc.runtime.cuda.graphs.graph import Bulk, Join, Launch, LibraryCall, Mark, Move, Placed, Step, Tell, fill_steps
 
 if TYPE_CHECKING:
     from dslc.runtime.cuda.lane import Lane

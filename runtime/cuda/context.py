@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dslc.runtime.artifact.dtypes import filled
-from dslc.runtime.cuda.graph import fill_steps
+from dslc.runtime.cuda.graphs.graph import fill_steps
 from dslc.runtime.cuda.lane import Lane
 
 if TYPE_CHECKING:

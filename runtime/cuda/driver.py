@@ -16,7 +16,7 @@ from dslc.base.errors import DslcError, EnvironmentFault
 from dslc.base.turns import unbroken
 from dslc.runtime.cuda import faults
 from dslc.runtime.cuda.arguments import Arguments
-from dslc.runtime.cuda.graph_calls import GraphCalls
+from dslc.runtime.cuda.graphs.graph_calls import GraphCalls
 from dslc.runtime.cuda.libraries.checked_calls import Noted
 from dslc.runtime.cuda.waiting import patience
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from dslc.runtime.artifact.instructions import Copy, EventRecord, EventWait, Fill, Gemm, GraphOp, Instruction, Kernel
 from dslc.runtime.cuda.code import check_cubin, cubin_code
-from dslc.runtime.cuda.graph import Join, Mark, dependencies, fill_steps
+from dslc.runtime.cuda.graphs.graph import Join, Mark, dependencies, fill_steps
 from dslc.runtime.cuda.memory_pool import PAGE
 from dslc.runtime.cuda.sizes import RUN_ONCE, SLOTS, LaneSizes
 from dslc.runtime.cuda.transfers import has_frames

@@ -21,7 +21,7 @@ from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.cuda.arrays.arrays import DeviceArray
 from dslc.runtime.cuda.arrays.inputs import from_pinned, put, send
 from dslc.runtime.cuda.binding import Binder, Group
-from dslc.runtime.cuda.graph import Bulk, Join, Placed
+from dslc.runtime.cuda.graphs.graph import Bulk, Join, Placed
 from dslc.runtime.cuda.inspection import Inspection
 from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot, Slots
 from dslc.runtime.cuda.sums.stages import Stages, in_turn

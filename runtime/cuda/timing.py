@@ -19,7 +19,7 @@ from dslc.runtime.cuda.owned import Owned
 
 if TYPE_CHECKING:
     from dslc.runtime.cuda.device import Device
-    from dslc.runtime.cuda.graph import Step
+    from dslc.runtime.cuda.graphs.graph import Step
 
 _BLOCK: Final = 256 << 20  # bytes per copy: several times the largest cache
 _LEAST: Final = 1 << 20

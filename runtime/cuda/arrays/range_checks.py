@@ -19,7 +19,7 @@ from dslc.base.errors import DslcError
 from dslc.runtime.artifact.reserved import CHECK_ARGUMENTS, CHECK_THREADS, check_blob, check_symbol
 from dslc.runtime.cuda.arrays.arrays import DeviceArray
 from dslc.runtime.cuda.arrays.pinned import pinned
-from dslc.runtime.cuda.lone_kernel import LoneKernel
+from dslc.runtime.cuda.graphs.lone_kernel import LoneKernel
 from dslc.runtime.session.context_pool import Pool
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from dslc.runtime.cuda.lone_kernel import LoneKernel
+from dslc.runtime.cuda.graphs.lone_kernel import LoneKernel
 
 if TYPE_CHECKING:
     from dslc.runtime.cuda.device import Device

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dslc.runtime.artifact.dtypes import ITEMSIZE
-from dslc.runtime.cuda.lone_kernel import LoneKernel
+from dslc.runtime.cuda.graphs.lone_kernel import LoneKernel
 from dslc.runtime.cuda.sums.addition import UNIT, Addition, entry
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from fake_gpu.fake_driver import FakeDriver
 
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.device import Device
-from dslc.runtime.cuda.graph import Bulk, Mark, Move, Placed, dependencies, fill_steps
+from dslc.runtime.cuda.graphs.graph import Bulk, Mark, Move, Placed, dependencies, fill_steps
 from dslc.runtime.cuda.owned import Owned
 
 

@@ -16,7 +16,7 @@ from fake_gpu.library_model import batch, named, opened, small
 from dslc.base.errors import DslcWarning, EnvironmentFault
 from dslc.runtime.artifact.instructions import Gemm, GraphOp
 from dslc.runtime.cuda import device as devices
-from dslc.runtime.cuda.graph import Bulk, LibraryCall
+from dslc.runtime.cuda.graphs.graph import Bulk, LibraryCall
 from dslc.runtime.cuda.libraries import library as interface
 from dslc.runtime.cuda.libraries.registry import LIBRARIES
 

@@ -10,7 +10,7 @@ from fake_gpu.fake_libraries import numbers, put
 
 from dslc.runtime.artifact.plan import Buffer
 from dslc.runtime.cuda.device import Device
-from dslc.runtime.cuda.graph import Bulk, LibraryCall
+from dslc.runtime.cuda.graphs.graph import Bulk, LibraryCall
 from dslc.runtime.cuda.libraries.checked_calls import Noted
 from dslc.runtime.cuda.libraries.libraries import Libraries
 from dslc.runtime.cuda.owned import Owned

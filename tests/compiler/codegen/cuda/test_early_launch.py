@@ -17,8 +17,8 @@ from places import ROOT
 from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.toolchain.numba_cuda import waiting
-from dslc.runtime.cuda import graph as graphs
 from dslc.runtime.cuda.arguments import Arguments
+from dslc.runtime.cuda.graphs import graph as graphs
 from dslc.runtime.session.load import load
 
 KERNELS = ROOT / "compiler/codegen/cuda/kernels"

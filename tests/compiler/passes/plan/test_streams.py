@@ -35,7 +35,7 @@ from dslc.compiler.passes.plan.streams import streams
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.artifact.instructions import Copy, EventRecord, EventWait
 from dslc.runtime.artifact.plan import Plan
-from dslc.runtime.cuda.graph import Mark, dependencies
+from dslc.runtime.cuda.graphs.graph import Mark, dependencies
 
 MODEL = """nn 1
 dim B in 1..64 = 4
