@@ -35,6 +35,7 @@ LARGE: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("sum", [(25_088, 64)], {"over": (0,), "keep": False}),
     ("max", [(700, 20)], {"over": (0,), "keep": False}),  # few threads along a line, many down it
     ("pad", [(40, 31, 3)], {"low": (0, 2, 1), "high": (0, 1, 4), "interior": (0, 0, 0), "value": 0.5}),
+    ("pad", [(1003, 64)], {"low": (0, 0), "high": (21, 0), "interior": (0, 0), "value": -1.5}),  # rows after the others
     ("max", [(3, 70_001)], {"over": (1,), "keep": False}),
     ("softmax", [(50, 5000)], {"axis": 1}),
     ("softmax", [(5, 40_000)], {"axis": 1}),

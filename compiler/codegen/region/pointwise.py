@@ -144,10 +144,15 @@ def full(node: Node) -> list[Launch]:
 def filled(node: Node, value: float | int | bool) -> list[Launch]:
     """Fills the first output with one value."""
     shape, dtype = node.types[0].ints, node.types[0].dtype
-    builder = RegionBuilder(shape, (), [], [Access(dtype, dense(shape))])
+    return [Launch(fill(shape, Access(dtype, dense(shape)), value), (), node.outputs)]
+
+
+def fill(shape: Sequence[int], target: Access, value: float | int | bool) -> Region:
+    """Writes one value to ``shape`` elements of a view."""
+    builder = RegionBuilder(shape, (), [], [target])
     builder.row()
-    builder.store(0, builder.let(as_expr(value), dtype))
-    return [Launch(builder.region(), (), node.outputs)]
+    builder.store(0, builder.let(as_expr(value), target.dtype))
+    return builder.region()
 
 
 def copy(shape: Sequence[int], source: Access, target: Access) -> Region:
@@ -245,14 +250,26 @@ def copy_into(x: Value, whole: Value, start: int) -> Launch:
 
 @lowers("pad")
 def pad(node: Node) -> list[Launch]:
-    """Fills the output, then copies the input into it."""
+    """Fills the output, or what is added if that is one side of one axis; then copies the input to its place."""
     [x], out = node.inputs, node.types[0]
     strides = all_strides(out.ints)
     low, interior = int_tuple(node.attrs, "low"), int_tuple(node.attrs, "interior")
     places = tuple(s * (gap + 1) for s, gap in zip(strides, interior))
     target = Access(out.dtype, places, sum(s * start for s, start in zip(strides, low)))
     region = copy(x.type.ints, Access(out.dtype, dense(x.type.ints)), target)
-    return [*filled(node, number_attr(node.attrs, "value")), Launch(region, node.inputs, node.outputs)]
+    return [*_filled_around(node), Launch(region, node.inputs, node.outputs)]
+
+
+def _filled_around(node: Node) -> list[Launch]:
+    low, high, interior = (int_tuple(node.attrs, name) for name in ("low", "high", "interior"))
+    value, out, x = number_attr(node.attrs, "value"), node.types[0], node.input_types[0].ints
+    ends = [(axis, *end) for axis in range(len(x)) for end in ((low[axis], 0), (high[axis], x[axis])) if end[0]]
+    if len(ends) != 1 or any(interior):
+        return filled(node, value)
+    [(axis, size, start)] = ends
+    strides = all_strides(out.ints)
+    added = fill((*x[:axis], size, *x[axis + 1 :]), Access(out.dtype, strides, start * strides[axis]), value)
+    return [Launch(added, (), node.outputs)]
 
 
 @lowers("literal")

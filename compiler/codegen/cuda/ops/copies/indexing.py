@@ -56,7 +56,7 @@ def gather(node: Node) -> list[Launch]:
 @lowers("pad", target="cuda")
 def pad(node: Node) -> list[Launch]:
     """Pads in one launch if the last axis is padded, e.g. channels up to a vector: every result element is an input
-    element or the filler. Other pads fill the result and then copy whole vectors."""
+    element or the filler. Other pads fill what is added, or the result, and then copy whole vectors."""
     [x], [out] = node.input_types, node.types
     low, high, interior = (int_tuple(node.attrs, name) for name in ("low", "high", "interior"))
     if any(interior) or not any((*low[-1:], *high[-1:])):
