@@ -113,6 +113,11 @@ class Target(Protocol):
     def resident_loop(self, loop: Node) -> tuple[Choice, float] | None:
         """How one kernel computes all steps of a loop, and its modelled seconds; None if none can."""
 
+    def loops_at_once(self, loop: Node, way: Choice, count: int) -> int:
+        """How many of ``count`` loops like one, none of which needs another's results, one kernel runs at once; ``way``
+        computes a single one. 1 if each has a kernel of its own. Only for targets whose blocks may wait for one
+        another."""
+
     def may_chain(self, node: Node) -> bool:
         """Whether a node may be part of a chain; only for targets whose blocks may wait for one another."""
 

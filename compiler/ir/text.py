@@ -8,8 +8,8 @@
 
 Values are numbered in order. After ``#`` come the node's path, its place in the source, and its phase; the place is for
 people and is dropped by the parser. Inputs come first, then nodes, results (``output NAME = %n``) and updates
-(``update NAME = %n``). The body of a loop (``scan.py``) or a chain (``bodies/chain.py``) follows its node, indented by
-two spaces. Only bodies recurse, so graphs may have any size and attributes any nesting.
+(``update NAME = %n``). The body of a loop (``scan.py``), of joined loops or of a chain (``bodies/``) follows its node,
+indented by two spaces. Only bodies recurse, so graphs may have any size and attributes any nesting.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dslc.compiler.ir.bodies.chain import chain
+from dslc.compiler.ir.bodies.scans import scans
 from dslc.compiler.ir.graph import Attr, Attrs, Body, Graph, Input, Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Op
 from dslc.compiler.ir.scan import scan
@@ -38,7 +39,7 @@ _INPUT: Final = re.compile(
 )
 _ROOT: Final = re.compile(r"(output|update) " + _NAME + r" = %(\d+)")
 _INDENT: Final = "  "
-_BODIES: Final[Mapping[str, Op]] = {scan.name: scan, chain.name: chain}  # ops whose nodes have a body
+_BODIES: Final[Mapping[str, Op]] = {op.name: op for op in (scan, scans, chain)}  # ops whose nodes have a body
 _DIM: Final = re.compile(r"dim (\w+) in (-?\d+)\.\.(-?\d+) = (-?\d+)")
 
 
@@ -194,7 +195,7 @@ class _Parser:
         read = tuple(self.values[int(n)] for n in re.findall(r"\d+", right))
         given: Attrs = self.reader.attrs(attrs or "")
         if op in _BODIES:
-            given = {**given, "loop" if op == scan.name else "body": self._body(rest)}
+            given = {**given, "body" if op == chain.name else "loop": self._body(rest)}
         made = _BODIES[op] if op in _BODIES else OPS[op]
         node = Node(made, read, self._read_types(types), given, name=_unquoted(name), phase=Phase(phase))
         numbers = re.findall(r"\d+", left)

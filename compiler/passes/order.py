@@ -102,6 +102,7 @@ from dslc.compiler.passes.lower.put_rows import put_rows
 from dslc.compiler.passes.lower.simplify.simplify import simplify
 from dslc.compiler.passes.lower.written_attention import written_attention
 from dslc.compiler.passes.mirror.mirror import mirror_against
+from dslc.compiler.passes.plan.joined_loops import joined_loops
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.pack_weights import pack_weights
 from dslc.compiler.passes.plan.prepare import prepare
@@ -189,6 +190,7 @@ FUSING: Final[tuple[Pass, ...]] = (
     pack_weights,
     prepare,
     chains,
+    joined_loops,
 )
 PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
 

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from dslc.compiler.codegen.target import LibraryCall
 from dslc.compiler.cost import Machine, machine_of, roof
 from dslc.compiler.cost import seconds as modelled
+from dslc.compiler.ir.bodies.scans import scans
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.program import ALIGNMENT, MemoryPlan, Program
 from dslc.compiler.ir.scan import scan
@@ -154,7 +155,7 @@ class Facts:
         if node not in native:
             return "numpy"
         specs = (launch.spec for launch in self.program.kernels[node])
-        if node.op is scan:
+        if node.op in (scan, scans):
             return "resident kernel"
         library = next((spec.library for spec in specs if isinstance(spec, LibraryCall)), None)
         return "kernel" if library is None else TITLES[library]

@@ -2,7 +2,7 @@
 
 Measured times decide whether a pointwise node becomes part of the contraction before it. So all three are problems, the
 contraction, the pointwise node and both as one node, whichever of them the build has. So are a loop that may be one
-kernel, and the nodes of its body if the build runs them.
+kernel, joined with others or not, and the nodes of its body if the build runs them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dslc.compiler.check.model import Checked
 from dslc.compiler.codegen.cuda.libraries.registry import callable_library
 from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.cost import Machine, machine_of, seconds
+from dslc.compiler.ir.bodies.scans import loops_of, scans
 from dslc.compiler.ir.choice import NO_CHOICES, Choices, key_of
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.program import Program
@@ -89,9 +90,14 @@ def _nodes(checked: Checked, options: Options, target: str, choices: Choices) ->
             program, _ = compile_entry(
                 checked, entry, sizes, options, target=target, after=pass_name(select), keep=keep, choices=choices
             )
-            computed += program.computing
+            computed += [each for node in program.computing for each in _single(node)]
             compared += _other_loops(program)
     return computed, compared
+
+
+def _single(node: Node) -> Sequence[Node]:
+    """The node; of joined loops, which a build joins by their times alone, each loop."""
+    return loops_of(node) if node.op is scans else [node]
 
 
 def _other_loops(program: Program) -> list[Node]:

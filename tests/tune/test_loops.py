@@ -14,6 +14,7 @@ from dslc.base.cache import Cache
 from dslc.compiler.check.model import Checked, check_file
 from dslc.compiler.codegen.cuda.recurrent import division
 from dslc.compiler.codegen.cuda.variants import RESIDENT
+from dslc.compiler.ir.bodies.scans import scans
 from dslc.compiler.ir.choice import OWN, Choice, Choices, Measured
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scan import scan
@@ -164,3 +165,20 @@ def test_a_build_that_obeys_misses_nothing(checked: Checked, tmp_path: Path, mon
         program, _ = compile_entry(checked, "predict", {}, OPTIONS, choices=replace(Choices(ways), ways=asked))
         assert block.key in asked.keys_asked
         assert (block.key in keys_of([program], "sm_90")) == bool(way)
+
+
+def test_joined_loops_are_problems_one_by_one(tmp_path: Path) -> None:
+    """So a build that obeys the times of single loops asks for no others."""
+    path = tmp_path / "both.nn"
+    path.write_text(
+        "nn 1\nmodel Net(x: [4, 5, 64]) -> [4, 5, 128] {\n"
+        "  y, h = x |> gru(64, bidirectional=true) as a\n  return y\n}\n"
+    )
+    both = check_file(path)
+    found = problems(both, OPTIONS, "sm_90")
+    keys = {each.key: each.calls for each in found if each.node.op is scan}
+    assert [*keys.values()] == [1, 1] and not any(each.node.op is scans for each in found)
+    for way in ("", RESIDENT):
+        choices = Choices({key: (Measured(Choice(OWN, way), 1e-3),) for key in keys})
+        obeying = {p.key: p.calls for p in problems(both, OPTIONS, "sm_90", choices) if p.node.op is scan}
+        assert obeying == dict.fromkeys(keys, 1 if way else 0)

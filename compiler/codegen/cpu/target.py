@@ -54,6 +54,9 @@ class Cpu:
     def resident_loop(self, loop: Node) -> tuple[Choice, float] | None:
         return None
 
+    def loops_at_once(self, loop: Node, way: Choice, count: int) -> int:
+        return 1
+
     def may_chain(self, node: Node) -> bool:
         return False
 

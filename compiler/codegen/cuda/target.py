@@ -11,12 +11,13 @@ from dslc.compiler.codegen.cuda.compile import geometry
 from dslc.compiler.codegen.cuda.libraries.registry import callable_library, chosen_call, library_call
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.outside import outside
-from dslc.compiler.codegen.cuda.recurrent.lower import resident_seconds
+from dslc.compiler.codegen.cuda.recurrent.lower import loops_at_once, resident, resident_seconds, why_not_resident
 from dslc.compiler.codegen.cuda.variants import RESIDENT, lower_variant, variants
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import OTHERWISE, Geometry
 from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.ir.bodies.chain import chain
+from dslc.compiler.ir.bodies.scans import scans
 from dslc.compiler.ir.choice import OWN, Choice
 from dslc.compiler.ir.graph import Attrs, Graph, Node
 from dslc.compiler.ir.types import DType
@@ -39,6 +40,8 @@ class Cuda:
     def lower(self, node: Node, choice: Choice | None = None) -> list[Launch] | None:
         if node.op is chain:
             return lower_chain(node)
+        if node.op is scans:
+            return resident(node)
         if choice is not None:
             return lower_variant(node, choice) if choice.provider == OWN else [chosen_call(node, choice)]
         call = library_call(node, self.architecture) if self.vendor else None
@@ -61,6 +64,9 @@ class Cuda:
         """None also if blocks may not wait for one another, as they do after each step."""
         seconds = resident_seconds(loop) if traits_of(self.architecture).blocks_may_wait else None
         return None if seconds is None else (Choice(OWN, RESIDENT), seconds)
+
+    def loops_at_once(self, loop: Node, way: Choice, count: int) -> int:
+        return loops_at_once(loop, count) if way.algorithm == RESIDENT and why_not_resident(loop) is None else 1
 
     def may_chain(self, node: Node) -> bool:
         return is_member(node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dslc.compiler.ir.bodies.chain import chain, chained
+from dslc.compiler.ir.bodies.scans import scans
 from dslc.compiler.ir.fault import PackageFault
 from dslc.compiler.ir.graph import Attrs, Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.op import Mismatch, Op
@@ -92,8 +93,8 @@ def _verify_node(graph: Graph, node: Node, inferred: Inferred) -> None:
         raise fault.at(node.span) from fault.__cause__
     if types != node.types:
         raise _unfit(graph, node, f"gives {_listed(types)}, but says {_listed(node.types)}")
-    if node.op is scan or node.op is chain:
-        verify_graph(body_of(node.attrs) if node.op is scan else chained(node.attrs))
+    if node.op in (scan, scans, chain):
+        verify_graph(chained(node.attrs) if node.op is chain else body_of(node.attrs))
     if node.op.view and (len(node.outputs) != 1 or not _is_inside(node)):
         raise fault_at(graph, node, "a view must have the elements of its first input")
 

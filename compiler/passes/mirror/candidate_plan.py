@@ -44,10 +44,11 @@ class CandidatePlan:
         return CandidatePlan(program, self.build, self.fusing, self.planning, machine=self.machine)
 
     def for_build(self, build: Build) -> CandidatePlan:
-        """A candidate for a build that differs only in its budget, which only planning uses."""
+        """A candidate for a build that differs only in its budget. Fusion asks only whether there is one."""
         if build.budget == self.build.budget:
             return self
-        return CandidatePlan(self.program, build, self.fusing, self.planning, self.fused, self.machine)
+        fused = self.fused if (build.budget is None) == (self.build.budget is None) else None
+        return CandidatePlan(self.program, build, self.fusing, self.planning, fused, self.machine)
 
     @cached_property
     def fused(self) -> Program:

@@ -21,6 +21,7 @@ from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.codegen.targets import DEFAULT, target_of, traits_of
 from dslc.compiler.cost import machine_for, total_seconds
 from dslc.compiler.ir.bodies.chain import chain
+from dslc.compiler.ir.bodies.scans import scans
 from dslc.compiler.ir.build import Build, build_of_body
 from dslc.compiler.ir.choice import Choice, key_of
 from dslc.compiler.ir.graph import Graph, Node
@@ -34,7 +35,7 @@ from dslc.compiler.passes.plan.schedule import schedule
 def select(program: Program, build: Build) -> Program:
     """The pass. Raises BuildError E0603 if an op needs a kernel and has none for its types and sizes."""
     traits = traits_of(program.target)
-    ways = {node: _as_one(node, program, build) for node in program.graph.nodes if node.op is scan}
+    ways = {node: way_of_loop(node, program, build) for node in program.graph.nodes if node.op is scan}
     loops = {node: body for node, (_, body) in ways.items() if body is not None}
     chosen = {node: choice for node, (choice, _) in ways.items() if choice is not None}
     room = {node: (body.memory.work_bytes,) for node, body in loops.items() if body.memory and body.memory.work_bytes}
@@ -59,7 +60,7 @@ def _planned_body(node: Node, program: Program, build: Build) -> Program:
     return memory(schedule(select(body, own), own), own)
 
 
-def _as_one(node: Node, program: Program, build: Build) -> tuple[Choice | None, Program | None]:
+def way_of_loop(node: Node, program: Program, build: Build) -> tuple[Choice | None, Program | None]:
     """How one kernel computes all steps of a loop, if measurements say so or, without any, if the model says that it is
     faster than the kernels of the body; else the planned body."""
     measured = choice_of(node, build)
@@ -88,7 +89,7 @@ def loop_by_model(node: Node, target: str, *, vendor: bool) -> tuple[Choice | No
 
 
 def _launches(node: Node, program: Program, vendor: bool, choice: Choice | None) -> Sequence[Launch] | None:
-    if node.op is scan or node.op is chain:  # no other has the same body
+    if node.op in (scan, scans, chain):  # no other has the same body
         return target_of(program.target, vendor).lower(node, choice)
     return lowered(node, program.target, vendor, choice)
 

@@ -44,6 +44,7 @@ WITHOUT_EXAMPLE = OF_PREDICT | {
     "attention_transposes",
     "free_transposes",
     "pad_widths",
+    "joined_loops",
 }
 #: Passes whose own tests have a smaller example than the models here.
 SMALLER_EXAMPLE = WITHOUT_EXAMPLE | {

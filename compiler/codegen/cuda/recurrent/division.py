@@ -123,14 +123,13 @@ class Division(ABC):
         """Shared memory of a block."""
         return 4 * (self.matrices_at + self.matrix_elements[-1])
 
-    @cached_property
-    def step_seconds(self) -> float:
+    def step_seconds(self, loops: int = 1) -> float:
         """Modelled time of a step: trips between blocks, and for each product the reading of its left factor and the
-        work of a multiprocessor."""
+        work of a multiprocessor. ``loops``: so many run at once, each with blocks of its own."""
         seconds = self.cell.exchanges * _TRIP
         for product in self.cell.products.values():
             read = 16 * self.cell.rows * self.row(product.left)
-            seconds += max(self.blocks * read / _CACHE, read / _PORT) + self.cycles(product) / _CLOCK
+            seconds += max(loops * self.blocks * read / _CACHE, read / _PORT) + self.cycles(product) / _CLOCK
         return seconds
 
     @cached_property

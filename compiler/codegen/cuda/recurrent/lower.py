@@ -1,13 +1,15 @@
-"""Lowers a loop to a resident kernel."""
+"""Lowers loops to a resident kernel."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
+from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import Code
 from dslc.compiler.codegen.cuda.kernel_spec import Unfit
-from dslc.compiler.codegen.cuda.recurrent.cell import cell_of
+from dslc.compiler.codegen.cuda.recurrent.cell import Cell, cell_of
 from dslc.compiler.codegen.cuda.recurrent.choose_division import best_division
 from dslc.compiler.codegen.cuda.recurrent.division import Division
 from dslc.compiler.codegen.cuda.recurrent.source import step_source
@@ -16,6 +18,7 @@ from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.bodies.scans import loops_of, scans
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 from dslc.compiler.ir.op import OPS, Builder
@@ -26,20 +29,24 @@ from dslc.compiler.ir.types import DType
 #: it: an H200 was 1.1 to 5.8 times as fast with it at 1 to 32 rows, 0.7 to 1.05 at 64 (benchmarks/results/loops.md).
 #: The model counts too little for so many words.
 _MOST_ROWS_F32 = 32
+_MOST_LOOPS: Final = 8  # of a kernel, whose parameters are pointers of each
 
 
 @dataclass(frozen=True)
 class Resident(SizeGeneric):
-    """The kernel ``k(inputs of the loop, its results, scratch, count)``: all steps of a loop. ``text``: its step. Its
-    blocks wait for one another, so all of them must be on the device."""
+    """The kernel ``k(inputs of the loops, their results, scratch, count)``: all steps of so many ``loops`` with equal
+    steps. ``text``: the step. The second index of a block says to which loop it belongs. The blocks of a loop wait for
+    one another, so all of them must be on the device."""
 
-    division: Division = field(compare=False)  # the text says what the code does with it
+    division: Division = field(compare=False)  # of each loop; the text says what the code does with it
     text: str
     count: int
+    loops: int
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((self.division.blocks, 1, 1), (self.division.threads, 1, 1), self.division.shared_bytes)
+        by = self.division
+        return Geometry((by.blocks, self.loops, 1), (by.threads, 1, 1), by.shared_bytes)
 
     @cached_property
     def code(self) -> Code:
@@ -51,16 +58,19 @@ class Resident(SizeGeneric):
 
 
 def resident(node: Node) -> list[Launch]:
-    """The launches of a loop as one kernel: zeros for the memory that its blocks share, then the kernel. Raises
-    Unfit."""
-    cell = cell_of(node)
-    division = best_division(cell)
-    if any(size >= I32_PADDED_ELEMENTS for t in (*node.input_types, *node.types) for size in [_step_elements(t.ints)]):
+    """The launches of a loop, or of joined ones, as one kernel: zeros for the memory that its blocks share, then the
+    kernel. Raises Unfit."""
+    loops = loops_of(node) if node.op is scans else [node]
+    first, count = loops[0], len(loops)
+    cell = cell_of(first)
+    division = best_division(cell, count)
+    if any(_step_elements(t.ints) >= I32_PADDED_ELEMENTS for t in (*first.input_types, *first.types)):
         raise Unfit("its tensors are too large")
-    scratch = Scratch(0, division.scratch_bytes)
-    zeros = Builder().node(OPS["full"], value=0.0, dtype=DType.F32, shape=(division.scratch_bytes // 4,))
+    scratch = Scratch(0, count * division.scratch_bytes)
+    zeros = Builder().node(OPS["full"], value=0.0, dtype=DType.F32, shape=(scratch.bytes // 4,))
     [cleared] = pointwise.filled(zeros, 0.0)
-    kernel = Resident(division, step_source(cell, division), int_count(node))
+    text = step_source(cell, division, [bool(loop.attrs["reverse"]) for loop in loops])
+    kernel = Resident(division, text, int_count(first), count)
     return [sized(Launch(cleared.spec, (), (scratch,))), Launch(kernel, node.inputs, (*node.outputs, scratch))]
 
 
@@ -71,7 +81,26 @@ def resident_seconds(node: Node) -> float | None:
     cell = cell_of(node)
     if not cell.factor.is_half and cell.rows > _MOST_ROWS_F32:
         return None
-    return 2 * H200.launch + int_count(node) * best_division(cell).step_seconds
+    return _seconds(node, cell, 1)
+
+
+def loops_at_once(node: Node, count: int) -> int:
+    """How many of ``count`` loops like one that can be resident, none of which needs another's results, one kernel runs
+    in the least modelled time for each; 1 for a kernel of its own for each."""
+    cell = cell_of(node)
+
+    def of_each(loops: int) -> float:
+        try:
+            return _seconds(node, cell, loops) / loops
+        except Unfit:
+            return inf
+
+    return min(range(1, min(count, _MOST_LOOPS) + 1), key=of_each)
+
+
+def _seconds(node: Node, cell: Cell, loops: int) -> float:
+    """Modelled time of a kernel that runs so many loops at once. Raises Unfit."""
+    return 2 * H200.launch + int_count(node) * best_division(cell, loops).step_seconds(loops)
 
 
 def why_not_resident(node: Node) -> str | None:

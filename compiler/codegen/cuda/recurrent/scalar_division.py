@@ -10,7 +10,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from dslc.compiler.codegen.cuda.hardware import WARP
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
-from dslc.compiler.codegen.cuda.recurrent.division import MOST_BLOCKS, Division
+from dslc.compiler.codegen.cuda.recurrent.division import Division
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.sizes import ceil_div
 
@@ -123,9 +123,9 @@ class ScalarDivision(Division):
         return shape
 
 
-def scalar_divisions(cell: Cell) -> Iterator[ScalarDivision]:
+def scalar_divisions(cell: Cell, most_blocks: int) -> Iterator[ScalarDivision]:
     """Divisions to choose from: as many blocks as can be, and blocks whose words are full."""
-    least, word = ceil_div(cell.width, MOST_BLOCKS), ScalarDivision.word
+    least, word = ceil_div(cell.width, most_blocks), ScalarDivision.word
     full = range(word * ceil_div(least, word), word * _MOST_WORDS + 1, word)
     for columns in sorted({min(cell.width, n) for n in (least, *full)}):
         for warps in _REGISTERS:

@@ -19,6 +19,7 @@ from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Numbers, constants, ker
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
 from dslc.compiler.codegen.cuda.recurrent.division import Division
 from dslc.compiler.codegen.cuda.recurrent.elements import Elements, element_type
+from dslc.compiler.codegen.cuda.recurrent.parameters import name_of, of_block, parameters
 from dslc.compiler.codegen.cuda.recurrent.step_schedule import Level, step_schedule
 from dslc.compiler.ir.graph import Input, Value
 from dslc.compiler.ir.types import DType, TensorType
@@ -26,14 +27,16 @@ from dslc.compiler.ir.types import DType, TensorType
 _EACH = "#pragma unroll\n    for (int e = 0; e < EACH; ++e)"
 
 
-def step_source(cell: Cell, division: Division) -> str:
-    """The kernel's pointers are the body's inputs in their order, its results, and the scratch memory."""
-    return _Source(cell, division).text()
+def step_source(cell: Cell, division: Division, reverse: Sequence[bool]) -> str:
+    """The kernel's pointers are the body's inputs in their order, its results, and the scratch memory. ``reverse``: of
+    each loop that the kernel runs; of several, the pointers are the inputs of each, the results of each, and the
+    scratch memory of all."""
+    return _Source(cell, division, reverse).text()
 
 
 class _Source:
-    def __init__(self, cell: Cell, division: Division) -> None:
-        self.cell, self.division = cell, division
+    def __init__(self, cell: Cell, division: Division, reverse: Sequence[bool]) -> None:
+        self.cell, self.division, self.reverse = cell, division, reverse
         self.schedule = step_schedule(cell)
         self.products = list(cell.products.values())
         self.results = list(cell.graph.outputs.values())
@@ -45,19 +48,21 @@ class _Source:
 
     def text(self) -> str:
         cell, by = self.cell, self.division
+        one_way = {"REVERSE": int(self.reverse[0])} if len({*self.reverse}) == 1 else {}
         sizes = constants(
             THREADS=by.threads, WARPS=by.warps, J=by.columns, EACH=by.each, ROWS=cell.rows, H=cell.width,
-            REVERSE=int(cell.loop.reverse), BLOCKS=by.blocks, WORD=by.word, TF32=int(cell.tf32),
+            **one_way, BLOCKS=by.blocks, WORD=by.word, TF32=int(cell.tf32),
         )  # fmt: skip
         kind = f'#define MMA_TYPE "{cell.factor.value}"\n' if cell.factor.is_half else ""
         head = kind + sizes + kernel_text(by.file) + Numbers(COUNT=1).text()
-        pointers = f"#define POINTERS {', '.join(self._pointers)}\n#define POINTER_NAMES {', '.join(self._names)}\n"
+        pointers = parameters(self._pointers, len(self.number), len(self.reverse), by.scratch_bytes)
+        pointers += "" if one_way else f"#define REVERSE {of_block([str(int(each)) for each in self.reverse])}\n"
         functions = [self._members(), self._begin(), self._fetch(), self._step(), self._end()]
         return head + pointers + "struct Steps {\n" + "".join(functions) + "};\n"
 
     @cached_property
     def _pointers(self) -> list[str]:
-        """The kernel's parameters before its numbers."""
+        """The pointers of a loop."""
         carries = self.cell.loop.carry_inputs
         inputs = [f"const {C_TYPES[i.value.type.dtype]} *__restrict__ p{n}" for i, n in self.number.items()]
         lasts = [f"{C_TYPES[i.value.type.dtype]} *__restrict__ last{n}" for n, i in enumerate(carries)]
@@ -67,7 +72,7 @@ class _Source:
     @property
     def _names(self) -> list[str]:
         """Of the pointers."""
-        return [each.rpartition(" ")[2].lstrip("*") for each in self._pointers]
+        return [*map(name_of, self._pointers)]
 
     @property
     def _sequences(self) -> tuple[Input, ...]:
