@@ -7,6 +7,6 @@
   and ``shared.py``) and ``dot.py`` (few rows), and what ``panels.py`` and ``pack.py`` copy before.
 - Convolutions have kernels of their own for the gradient of the input (``conv_image.py``, by ``microkernel.py``, with
   ``conv_windows.py``) and for one filter per channel (``depthwise*.py``, with ``pixels.py``). ``layouts.py`` has their
-  windows and strides, ``residues.py`` what strides leave out.
+  windows and strides, ``parts.py`` what strides and borders leave out.
 - ``small_matmul.py`` is for kernels of other folders that multiply small matrices.
 """

@@ -1,8 +1,9 @@
 """Convolutions and their gradients as strided contractions, over any number of spatial axes.
 
-The side that windows slide over is copied once with a border of zeros if there is padding. Then an input element's
-address is a term of the window plus a term of the position in the window, so no im2col copy is needed. With stride s,
-the gradient of the input splits into s residue classes per axis, each a convolution with every s-th kernel position.
+The side that windows slide over is copied once with a border of zeros if there is padding, or the product is taken
+apart by what meets the image (``parts.py``). Then an input element's address is a term of the window plus a term of the
+position in the window, so no im2col copy is needed. With stride s, the gradient of the input splits into s residue
+classes per axis, each a convolution with every s-th kernel position.
 Channels are before the spatial axes or after them: only strides differ.
 """
 
@@ -10,21 +11,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
-from typing import Final
+from typing import Final, TypeVar
 
+from dslc.compiler.codegen.cpu.contraction import parts
 from dslc.compiler.codegen.cpu.contraction.axes import Axis
 from dslc.compiler.codegen.cpu.contraction.depthwise import DepthwiseWeights
 from dslc.compiler.codegen.cpu.contraction.depthwise_lines import DepthwiseLines
 from dslc.compiler.codegen.cpu.contraction.layouts import Image, Weights, Window, row_major
 from dslc.compiler.codegen.cpu.contraction.pack import Fill, Interleave, Pad
+from dslc.compiler.codegen.cpu.contraction.parts import Band, Part, ResidueClass, placed, residue_classes
 from dslc.compiler.codegen.cpu.contraction.plan import Problem, Scratch, lower
-from dslc.compiler.codegen.cpu.contraction.residues import ResidueClass, residue_classes
 from dslc.compiler.codegen.cpu.contraction.steps import Step, Steps
 from dslc.compiler.ir.types import DType
 
 _FEW_COLUMNS: Final = 4  # of a group, up to which a product would fill a small part of a panel
+T = TypeVar("T")
 MAX_CLASSES: Final = 16  # most kernels that the gradient of the input may become
 
 
@@ -77,30 +80,41 @@ class Conv:
             if kernel.possible:
                 return Steps((Step(kernel, ("in0", "in1", "out0")),))
         scratch = Scratch()
-        source, before, x = self._padded_input(scratch)
+        axes = [(s.count, s.k, s.stride, s.dilation) for s in self.space]
+        image = self.image([s.size for s in self.space])
+        return parts.of_input(self._results, self.space, axes, image, self._padded_input(scratch), scratch)
+
+    def _results(self, source: str, x: Image, begin: Sequence[int], here: Sequence[Band]) -> Part:
+        """The contraction for some pixels of y by some taps."""
         y, w = self.result, self.weights
+        axes = list(zip(self.space, here, x.lines, y.lines, w.taps))
         problem = Problem(
             self.dtype,
             (Axis(self.groups, x.group, w.group, y.group),),
             (
                 Axis(self.batch, x.image, 0, y.image),
-                *(Axis(s.count, s.stride * line, 0, to) for s, line, to in zip(self.space, x.lines, y.lines)),
+                *(Axis(b.results, s.stride * line, 0, to) for s, b, line, to, _ in axes),
             ),
             (Axis(self.out, 0, w.out, y.channel),),
             self._inner(
                 Axis(self.channels, x.channel, w.channel),
-                [Axis(s.k, s.dilation * line, tap) for s, line, tap in zip(self.space, x.lines, w.taps)],
+                [Axis(b.taps, s.dilation * line, tap) for s, b, line, _, tap in axes],
             ),
             self.batch * self.groups * self.out * self.windows,
+            (
+                sum((at + b.first * s.stride + b.tap * s.dilation) * line
+                    for (s, b, line, _, _), at in zip(axes, begin)),
+                sum(b.tap * tap for _, b, _, _, tap in axes),
+                sum(b.first * to for _, b, _, to, _ in axes),
+            ),
             a=source,
-        )
-        return Steps((*before, *lower(problem, scratch)), tuple(scratch.bytes))
+        )  # fmt: skip
+        return Part(problem, self._inner(0, [b.tap for b in here]))
 
     def weight_gradient(self) -> Steps:
         """in0: x, in1: dy (shaped as y), out0: dw (as w)."""
         scratch = Scratch()
         source, before, x = self._padded_input(scratch)
-        y, w = self.result, self.weights
         if not self.last and self.channels == 1 < self.groups and self.out <= _FEW_COLUMNS:
             kernel = DepthwiseWeights(
                 self.dtype, self.batch, self.groups, self.out, (x.channel, *x.lines),
@@ -108,25 +122,39 @@ class Conv:
                 *(tuple(getattr(s, name) for s in self.space) for name in ("k", "stride", "dilation")),
             )  # fmt: skip
             return Steps((*before, Step(kernel, (source, "in1", "out0"))), tuple(scratch.bytes))
+        axes = [(s.k, s.count, s.dilation, s.stride) for s in self.space]
+        image = self.image([s.size for s in self.space])
+        return parts.of_input(self._taps, self.space, axes, image, (source, before, x), scratch)
+
+    def _taps(self, source: str, x: Image, begin: Sequence[int], here: Sequence[Band]) -> Part:
+        """The contraction for some taps of the weight's gradient over some windows."""
+        y, w = self.result, self.weights
+        axes = list(zip(self.space, here, x.lines, y.lines, w.taps))
         problem = Problem(
             self.dtype,
             (Axis(self.groups, x.group, y.group, w.group),),
             self._inner(
                 Axis(self.channels, x.channel, 0, w.channel),
-                [Axis(s.k, s.dilation * line, 0, tap) for s, line, tap in zip(self.space, x.lines, w.taps)],
+                [Axis(b.results, s.dilation * line, 0, tap) for s, b, line, _, tap in axes],
             ),
             (Axis(self.out, 0, y.channel, w.out),),
             (
                 Axis(self.batch, x.image, y.image),
-                *(Axis(s.count, s.stride * line, to) for s, line, to in zip(self.space, x.lines, y.lines)),
+                *(Axis(b.taps, s.stride * line, to) for s, b, line, to, _ in axes),
             ),
             self.groups * self.out * self.channels * self.taps,
+            (
+                sum((at + b.first * s.dilation + b.tap * s.stride) * line
+                    for (s, b, line, _, _), at in zip(axes, begin)),
+                sum(b.tap * to for _, b, _, to, _ in axes),
+                sum(b.first * tap for _, b, _, _, tap in axes),
+            ),
             a=source,
-        )
-        return Steps((*before, *lower(problem, scratch)), tuple(scratch.bytes))
+        )  # fmt: skip
+        return Part(problem, (0, *(b.tap for b in here)))
 
-    def _inner(self, channels: Axis, taps: Sequence[Axis]) -> tuple[Axis, ...]:
-        """Axes of channels and of kernel positions, in the order of the weight's memory."""
+    def _inner(self, channels: T, taps: Sequence[T]) -> tuple[T, ...]:
+        """Axes, or indices, of channels and of kernel positions, in the order of the weight's memory."""
         return (*taps, channels) if self.last else (channels, *taps)
 
     def input_gradient(self) -> Steps | None:
@@ -146,14 +174,26 @@ class Conv:
         low = tuple(max([0, *(-c.least for c in axis if c.taps)]) for axis in classes)
         high = tuple(max([0, *(c.most - w.count + 1 for c in axis if c.taps)]) for axis, w in zip(classes, self.space))
         source, border, dy = self._padded_gradient(scratch, low, high)
-        problems = [self._residue_problem(here, source, low, dy) for here in met]
+        whole = [[Band(0, c.count, 0, c.taps) for c in here] for here in met]
+        problems = [self._residue_part(here, source, low, dy, all).problem for here, all in zip(met, whole)]
         # with channels last, pixels apart are still whole lines of channels
         if not self.last and self.space[-1].stride > 1 and self.space[-1].size > 1:
             return Steps((*border, *self._interleaved(met, problems, scratch)), tuple(scratch.bytes))
         some = len(met) < math.prod(len(axis) for axis in classes)  # other pixels are in no window
+        if not some and len(met) == 1:
+            return self._unit_gradient(problems[0], border, met[0], scratch)
         zeros = [Step(Fill(self.dtype, self._planes * self.pixels), ("out0",))] if some else []
         steps = [step for problem in problems for step in lower(problem, scratch)]
         return Steps((*zeros, *border, *steps), tuple(scratch.bytes))
+
+    def _unit_gradient(
+        self, whole: Problem, border: Sequence[Step], here: Sequence[ResidueClass], scratch: Scratch
+    ) -> Steps:
+        """The gradient of the input if no window moves by more than one pixel."""
+        axes = [parts.bands(c.count, c.taps, c.start, 1, -c.back, w.count) for c, w in zip(here, self.space)]
+        none = [0] * len(axes)
+        apart = [self._residue_part(here, "in0", none, self.result, part) for part in parts.choices(axes)]
+        return parts.lowered(whole, border, apart, scratch)
 
     @property
     def _planes(self) -> int:
@@ -176,16 +216,16 @@ class Conv:
         self, met: Sequence[Sequence[ResidueClass]], problems: Sequence[Problem], scratch: Scratch
     ) -> list[Step]:
         """The steps that compute the pixels of each residue apart, and bring them to their places in x."""
-        parts, steps = list[str](), list[Step]()
+        names, steps = list[str](), list[Step]()
         for here, problem in zip(met, problems):
             counts = [c.count for c in here]
-            parts.append(scratch.take(self.dtype, self._planes * math.prod(counts)))
-            apart = _placed(problem, row_major(counts), math.prod(counts), self.batch, self.channels, parts[-1])
+            names.append(scratch.take(self.dtype, self._planes * math.prod(counts)))
+            apart = placed(problem, row_major(counts), math.prod(counts), self.batch, self.channels, names[-1])
             steps += lower(apart, scratch)
         sizes, strides = tuple(w.size for w in self.space), tuple(w.stride for w in self.space)
         present = tuple(tuple(c.residue for c in here) for here in met)
         kernel = Interleave(self.dtype, self._planes, sizes, strides, present)
-        return [*steps, Step(kernel, (*parts, "out0"))]
+        return [*steps, Step(kernel, (*names, "out0"))]
 
     def _patches_gradient(self) -> Steps | None:
         """The gradient of the input as one product, for windows next to each other without padding: each pixel is in
@@ -212,31 +252,35 @@ class Conv:
         )
         return Steps((*steps, *lower(problem, scratch)), tuple(scratch.bytes))
 
-    def _residue_problem(self, here: Sequence[ResidueClass], source: str, low: Sequence[int], dy: Image) -> Problem:
-        """The contraction for the pixels of x with one residue along each axis, stored at their place in x; ``dy``: the
-        strides of the output's gradient with its border."""
+    def _residue_part(
+        self, here: Sequence[ResidueClass], source: str, low: Sequence[int], dy: Image, part: Sequence[Band]
+    ) -> Part:
+        """The contraction for a part of the pixels of x with one residue along each axis, stored at their place in x;
+        ``dy``: the strides of the output's gradient with its border, which begins with ``low`` zeros."""
         w, dx = self.weights, self.image([s.size for s in self.space])
-        axes = list(zip(here, self.space, dy.lines, dx.lines, w.taps))
-        return Problem(
+        axes = list(zip(here, part, self.space, dy.lines, dx.lines, w.taps))
+        problem = Problem(
             self.dtype,
             (Axis(self.groups, dy.group, w.group, dx.group),),
             (
                 Axis(self.batch, dy.image, 0, dx.image),
-                *(Axis(c.count, line, 0, s.stride * n) for c, s, line, n, _ in axes),
+                *(Axis(b.results, line, 0, s.stride * n) for _, b, s, line, n, _ in axes),
             ),
             (Axis(self.channels, 0, w.channel, dx.channel),),
             self._inner(
                 Axis(self.out, dy.channel, w.out),
-                [Axis(c.taps, -c.back * line, c.step * tap) for c, _, line, _, tap in axes],
+                [Axis(b.taps, -c.back * line, c.step * tap) for c, b, _, line, _, tap in axes],
             ),
             self.batch * self.groups * self.channels * self.pixels,
             (
-                sum((c.start + first) * line for (c, _, line, _, _), first in zip(axes, low)),
-                sum(c.first * tap for c, _, _, _, tap in axes),
-                sum(c.residue * n for c, _, _, n, _ in axes),
+                sum((c.start + b.first - c.back * b.tap + zeros) * line
+                    for (c, b, _, line, _, _), zeros in zip(axes, low)),
+                sum((c.first + c.step * b.tap) * tap for c, b, _, _, _, tap in axes),
+                sum((c.residue + s.stride * b.first) * n for c, b, s, _, n, _ in axes),
             ),
             a=source,
-        )
+        )  # fmt: skip
+        return Part(problem, self._inner(0, [b.tap for b in part]))
 
     def _padded_input(self, scratch: Scratch) -> tuple[str, list[Step], Image]:
         """x with its border: its name, the step that makes it, and its strides."""
@@ -253,20 +297,3 @@ class Conv:
         if self.last:
             return Pad(self.dtype, self.batch, (*size, channels), (*low, 0), (*high, 0))
         return Pad(self.dtype, self.batch * channels, tuple(size), low, high)
-
-
-def _placed(p: Problem, lines: Sequence[int], pixels: int, batch: int, channels: int, name: str) -> Problem:
-    """The class with a dense result, [batch, groups, channels, *count], in scratch memory of that name."""
-    [groups], [image, *axes], [channel] = p.batch, p.left, p.right
-    return replace(
-        p,
-        batch=(replace(groups, c=channels * pixels),),
-        left=(
-            replace(image, c=groups.size * channels * pixels),
-            *(replace(x, c=line) for x, line in zip(axes, lines)),
-        ),
-        right=(replace(channel, c=pixels),),
-        size=batch * groups.size * channels * pixels,
-        starts=(*p.starts[:2], 0),
-        c=name,
-    )

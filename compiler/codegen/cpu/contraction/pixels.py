@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.contraction.layouts import Window
-from dslc.compiler.codegen.cpu.contraction.residues import residue_classes
+from dslc.compiler.codegen.cpu.contraction.parts import residue_classes
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I64, Code, lanes_of

@@ -22,7 +22,7 @@ from dslc.compiler.codegen.cpu.llvm.writer import lanes_of
 from dslc.compiler.ir.types import DType
 
 # The model of time, in vector instructions.
-_COPIED: Final = 0.15  # per element of a panel whose lanes are contiguous in the source
+COPIED: Final = 0.15  # per element of a panel whose lanes are contiguous in the source
 _TURNED: Final = 0.6  # per element of a panel that is transposed in registers
 _PICKED: Final = 2.0  # per element of a panel that is gathered one by one
 _STORED_ACROSS: Final = 0.7  # per result of a vector that is stored one by one, where rows of c are adjacent
@@ -96,7 +96,7 @@ def lower(problem: Problem, scratch: Scratch) -> list[Step]:
         a=problem.b,
         b=problem.a,
     )
-    found = [c for p in (problem, turned) for c in _candidates(p)]
+    found = [c for p in (problem, turned) for c in candidates(p)]
     best = min(found, key=lambda c: c.time)
     dot = _dot(problem)
     if dot is not None and _dot_time(dot) < best.time:
@@ -106,7 +106,7 @@ def lower(problem: Problem, scratch: Scratch) -> list[Step]:
 
 def _dot(p: Problem) -> Dot | None:
     """The problem as dot products, with vectors along the sum, if both sides are contiguous along it; else None."""
-    batch, left, right, inner = (_merged(axes) for axes in (p.batch, p.left, p.right, p.inner))
+    batch, left, right, inner = (merged(axes) for axes in (p.batch, p.left, p.right, p.inner))
     if not len(left) == len(right) == len(inner) == 1 or (inner[0].a, inner[0].b) != (1, 1):
         return None
     return Dot(p.dtype, tuple(x for x in batch if x.size > 1), left[0], right[0], inner[0].size, p.starts)
@@ -123,7 +123,7 @@ def _swapped(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     return tuple(x.swapped() for x in axes)
 
 
-def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+def merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     """Drops axes of size 1 and merges neighbours if all operands allow it; at least one axis."""
     found: list[Axis] = []
     for axis in axes:
@@ -139,14 +139,15 @@ def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class Candidate:
     """A kernel choice whose vectors lie along the right side. ``panel``: lanes of a packed panel; 0: unpacked."""
 
     problem: Problem
     panel: int
 
     @property
-    def _pack(self) -> Pack:
+    def pack(self) -> Pack:
+        """The kernel that packs b."""
         p = self.problem
         [lane] = p.right
         batch = strided([(x.size, x.b) for x in p.batch if x.b])
@@ -176,6 +177,21 @@ class _Candidate:
 
     @property
     def time(self) -> float:
+        return self.product + self.packing
+
+    @property
+    def packing(self) -> float:
+        """The time to pack b; 0 if it is not packed."""
+        if not self.panel:
+            return 0.0
+        pack, half = self.pack, lanes_of(self.problem.dtype) // 2
+        turned = pack.inner[-1][1] == 1 and pack.inner[-1][0] >= half
+        each = COPIED if pack.lanes[1] == 1 else _TURNED if turned else _PICKED
+        return pack.elements * each + _PACKING
+
+    @property
+    def product(self) -> float:
+        """The time of the product alone."""
         p = self.problem
         vector = lanes_of(p.dtype)
         rows = math.prod(x.size for x in (*p.batch, *p.left))
@@ -189,38 +205,39 @@ class _Candidate:
         if not self.panel and p.inner[-1].b * p.dtype.itemsize >= far and depth >= _FAR_DEPTH:
             total *= _FAR_COST
         if self.near:
-            total += rows * depth * _COPIED
+            total += rows * depth * COPIED
         elif p.inner[-1].a * p.dtype.itemsize >= _FAR_BYTES and min(depth, self.k_block) >= _FAR_DEPTH:
             total *= _FAR_ROWS_COST
         written = rows * math.prod(x.size for x in p.right)
         if p.right[-1].c != 1:
             again = 2 * -(-depth // self.k_block) - 1  # each later block reads and writes the result again
             total += written * again * (_STORED_ACROSS if p.left[-1].c == 1 else _STORED_APART)
-        if self.panel:
-            pack = self._pack
-            if pack.lanes[1] == 1:
-                each = _COPIED
-            else:
-                each = _TURNED if pack.inner[-1][1] == 1 and pack.inner[-1][0] >= vector // 2 else _PICKED
-            total += pack.elements * each + _PACKING
         return total
 
+    @property
+    def kernel(self) -> Contraction:
+        """The kernel of the product, with b's strides as the problem has them."""
+        p = self.problem
+        batch = tuple(x for x in p.batch if x.size > 1)
+        return Contraction(p.dtype, batch, p.left, p.right, p.inner, p.starts, self.panel, self.k_block, near=self.near)
+
+    def panel_batch(self, batch: Sequence[Axis]) -> tuple[Axis, ...]:
+        """Axes of size above 1 with the strides that b's panels have along them."""
+        pack = self.pack
+        lines = row_major([x.size for x in batch if x.b])
+        strides = iter(n * pack.panels * pack.depth * self.panel for n in lines)
+        return tuple(replace(x, b=next(strides)) if x.b else x for x in batch)
+
     def steps(self, scratch: Scratch) -> list[Step]:
-        p, found = self.problem, []
-        b, batch, inner, start = p.b, p.batch, p.inner, p.starts[1]
+        p, b, found = self.problem, self.problem.b, []
+        whole = self.kernel
         if self.panel:
-            pack = self._pack
-            b, start = scratch.take(p.dtype, pack.elements), 0
+            pack = self.pack
+            b = scratch.take(p.dtype, pack.elements)
             found.append(Step(pack, (p.b, b)))
-            inner = tuple(replace(x, b=n * self.panel) for x, n in zip(inner, row_major([x.size for x in inner])))
-            kept = [x.size for x in batch if x.b]
-            strides = iter(n * pack.panels * pack.depth * self.panel for n in row_major(kept))
-            batch = tuple(replace(x, b=next(strides)) if x.b else x for x in batch)
-            inner = _merged(inner)
-        starts = (p.starts[0], start, p.starts[2])
-        whole = Contraction(
-            p.dtype, _packed_batch(batch), p.left, p.right, inner, starts, self.panel, self.k_block, near=self.near
-        )
+            inner = tuple(replace(x, b=n * self.panel) for x, n in zip(p.inner, row_major([x.size for x in p.inner])))
+            starts = (p.starts[0], 0, p.starts[2])
+            whole = replace(whole, batch=self.panel_batch(whole.batch), inner=merged(inner), starts=starts)
         parts = self._part_count(whole)
         if parts == 1:
             return [*found, Step(whole, (p.a, b, p.c))]
@@ -254,18 +271,18 @@ class _Candidate:
         return next((n for n in range(min(enough, size), min(2 * _SPLIT_UNITS, size) + 1) if size % n == 0), 1)
 
 
-def _candidates(p: Problem) -> list[_Candidate]:
+def candidates(p: Problem) -> list[Candidate]:
     """The kernel choices for this problem with vectors along its right side."""
     vector = lanes_of(p.dtype)
     found = []
-    right = _merged(p.right)
-    base = replace(p, batch=tuple(x for x in p.batch if x.size > 1), left=_merged(p.left), inner=_merged(p.inner))
+    right = merged(p.right)
+    base = replace(p, batch=tuple(x for x in p.batch if x.size > 1), left=merged(p.left), inner=merged(p.inner))
     if right[-1].b == 1:
         batch, lanes = _split_lanes(right, vector)
-        found.append(_Candidate(replace(base, batch=(*base.batch, *batch), right=lanes), 0))
+        found.append(Candidate(replace(base, batch=(*base.batch, *batch), right=lanes), 0))
     if right[-1].b != 1 or len(right) == 1:
         panel = min(p.widest, best_width(right[-1].size, vector)) * vector
-        found.append(_Candidate(replace(base, batch=(*base.batch, *right[:-1]), right=right[-1:]), panel))
+        found.append(Candidate(replace(base, batch=(*base.batch, *right[:-1]), right=right[-1:]), panel))
     return found
 
 
@@ -281,7 +298,3 @@ def _split_lanes(right: Sequence[Axis], vector: int) -> tuple[tuple[Axis, ...], 
     if count < near.size:
         outer.append(Axis(near.size // count, near.a * count, near.b * count, near.c * count))
     return tuple(outer), (replace(near, size=count), last) if count > 1 else (last,)
-
-
-def _packed_batch(batch: Sequence[Axis]) -> tuple[Axis, ...]:
-    return tuple(x for x in batch if x.size > 1)

@@ -11,10 +11,11 @@ import pytest
 from cpu_kernels.kernels import ALLOWED, Loaded, compile_kernel, guarded, runnable_levels
 from thinning import thinned
 
+from dslc.compiler.codegen.cpu.contraction import parts
 from dslc.compiler.codegen.cpu.contraction.conv import MAX_CLASSES, Conv
 from dslc.compiler.codegen.cpu.contraction.layouts import Window
 from dslc.compiler.codegen.cpu.contraction.lower import steps_of
-from dslc.compiler.codegen.cpu.contraction.pack import Place
+from dslc.compiler.codegen.cpu.contraction.pack import Pad, Place
 from dslc.compiler.codegen.cpu.contraction.steps import Steps
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
@@ -130,6 +131,27 @@ def test_parts_of_a_sum_leave_pixels_of_other_classes(case: Case, fuzz_seed: int
     back = case.spec(DType.F32).input_gradient()
     assert back is not None and any(isinstance(step.kernel, Place) for step in back.steps)
     _check(case, DType.F32, np.random.default_rng(fuzz_seed))
+
+
+#: Borders that windows meet by some taps only.
+BORDERED = [
+    Case(2, 20, 37, (9, 9), (3, 3), pad=(4, 4), dilation=(4, 4)),
+    Case(1, 3, 4, (5, 6), (3, 3), pad=(1, 1)),
+    Case(2, 4, 6, (9, 8), (3, 3), (2, 1), (5, 3), (4, 3), 2),
+    Case(2, 5, 70, (30,), (5,), (1,), (14,), (7,)),
+    Case(1, 4, 18, (5, 4, 6), (3, 1, 3), pad=(2, 0, 3), dilation=(2, 1, 3), groups=2),
+    Case(1, 40, 33, (7, 7), (4, 2), pad=(3, 0), dilation=(2, 1)),
+]
+
+
+@pytest.mark.parametrize(("case", "dtype"), list(product(BORDERED, NUMPY)), ids=str)
+def test_borders_are_left_out(case: Case, dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little that saves."""
+    monkeypatch.setattr(parts, "_APART", 0.0)
+    monkeypatch.setattr(parts, "_BEGUN", 0)
+    assert not any(isinstance(step.kernel, Pad) for step in case.spec(dtype).forward().steps)
+    assert not any(isinstance(step.kernel, Pad) for step in case.spec(dtype).weight_gradient().steps)
+    _check(case, dtype, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(("case", "dtype"), thinned(product(CASES, NUMPY), 5), ids=str)

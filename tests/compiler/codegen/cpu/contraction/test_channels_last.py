@@ -12,6 +12,7 @@ from cpu_kernels.native import Native
 from op_laws.evaluation import apply, values_of
 from thinning import thinned
 
+from dslc.compiler.codegen.cpu.contraction import parts
 from dslc.compiler.codegen.cpu.contraction.depthwise_last import DepthwiseSums, DepthwiseTaps
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ops import registry
@@ -69,6 +70,17 @@ def _check(case: tuple[Any, ...], dtype: str, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(("case", "dtype"), thinned(product(CASES, ("f4", "f8")), 6))
 def test_images_with_channels_last(case: tuple[Any, ...], dtype: str, fuzz_seed: int) -> None:
     _check(case, dtype, np.random.default_rng(fuzz_seed))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [(2, 1, 20, 37, (9, 9), (3, 3), 1, 4, 4), (2, 2, 6, 4, (9, 8), (3, 3), 2, 2, 2), (2, 1, 4, 3, (7,), (4,), 1, 6, 3)],
+)
+def test_borders_are_left_out(case: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little that saves."""
+    monkeypatch.setattr(parts, "_APART", 0.0)
+    monkeypatch.setattr(parts, "_BEGUN", 0)
+    _check(case, "f4", np.random.default_rng(0))
 
 
 def test_parts_of_a_sum_leave_pixels_of_other_classes(fuzz_seed: int) -> None:
