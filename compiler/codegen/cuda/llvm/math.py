@@ -132,6 +132,20 @@ def _shifted_right(builder: Any, dtype: DType, x: Any, y: Any) -> Any:
     return builder.ashr(x, builder.select(inside, y, y.type(y.type.width - 1)))
 
 
+def _root(builder: Any, x: Any) -> Any:
+    """The square root of an f32. That of 0, which is x, is chosen afterwards: ``sqrt.rn`` of 0 takes a slow way."""
+    zero = builder.fcmp_ordered("==", x, F32(0))
+    return builder.select(zero, x, libdevice(builder, "sqrt_rn", builder.select(zero, F32(1), x)))
+
+
+def _quotient(builder: Any, x: Any, y: Any) -> Any:
+    """x / y of f32. A 0 with its sign is chosen afterwards where x alone is 0: ``div.rn`` of 0 takes a slow way."""
+    zero = builder.and_(builder.fcmp_ordered("==", x, F32(0)), builder.fcmp_ordered("!=", y, F32(0)))
+    found = libdevice(builder, "div_rn", builder.select(zero, F32(1), x), y)
+    sign = builder.xor(builder.bitcast(x, I32), builder.bitcast(y, I32))
+    return builder.select(zero, builder.bitcast(builder.and_(sign, I32(-(1 << 31))), F32), found)
+
+
 def _divided(builder: Any, dtype: DType, x: Any, y: Any) -> tuple[Any, Any]:
     """The floored quotient and the remainder, which has y's sign, as in numpy. Integers divided by zero give 0."""
     zero = x.type(0)
@@ -197,6 +211,8 @@ def apply(builder: Any, function: str, dtype: DType, *xs: Any) -> Any:
     if not dtype.is_float:
         simple = {"add": "add", "mul": "mul", "bitand": "and_", "bitor": "or_", "bitxor": "xor"}
         return getattr(builder, simple[function])(*xs)
+    if dtype is DType.F32 and function in ("div", "sqrt"):
+        return (_quotient if function == "div" else _root)(builder, *xs)
     return libdevice(builder, _EXACT.get(function) or _LIBDEVICE[function], *xs)
 
 
