@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -96,15 +97,21 @@ class Band(NamedTuple):
 
 def bands(count: int, taps: int, start: int, move: int, step: int, size: int) -> list[Band]:
     """The bands of ``count`` results: result i meets by index j of the sum the place ``start + i*move + j*step``, if
-    that is in 0..size. Some may meet nothing."""
+    that is in 0..size-1. Some may meet nothing. A long line with few bands takes no longer than a short one."""
+
+    def met(i: int) -> tuple[int, int]:
+        """The first index of the sum that meets a place, and the one after the last. They only rise or fall with i."""
+        at = start + i * move
+        before, after = (at, at - size) if step < 0 else (size - 1 - at, -1 - at)
+        return max(0, after // abs(step) + 1), min(taps, before // abs(step) + 1)
+
     found: list[Band] = []
-    for i in range(count):
-        met = [j for j in range(taps) if 0 <= start + i * move + j * step < size]
-        tap, here = (met[0], len(met)) if met else (0, 0)
-        if found and found[-1][2:] == (tap, here):
-            found[-1] = found[-1]._replace(results=found[-1].results + 1)
-        else:
-            found.append(Band(i, 1, tap, here))
+    first = 0
+    while first < count:
+        here = tap, stop = met(first)
+        end = bisect_left(range(count), True, first, key=lambda i, here=here: met(i) != here)
+        found.append(Band(first, end - first, *((tap, stop - tap) if tap < stop else (0, 0))))
+        first = end
     return found
 
 

@@ -34,6 +34,12 @@ def test_bands_have_each_product_once_and_none_with_the_border() -> None:
         assert len(products) == len(set(products)) and set(products) == met
 
 
+def test_bands_of_a_long_line_are_found_without_a_look_at_each_pair() -> None:
+    long = 1 << 40
+    assert bands(long, 3, -4, 1, 4, long) == [Band(0, 4, 1, 2), Band(4, long - 8, 0, 3), Band(long - 4, 4, 0, 2)]
+    assert bands(long, 3, 4, 1, -4, long) == [Band(0, 4, 0, 2), Band(4, long - 8, 0, 3), Band(long - 4, 4, 1, 2)]
+
+
 def test_what_is_not_taken_apart() -> None:
     one, empty, many = [Band(0, 9, 0, 3)], [Band(0, 4, 0, 0), Band(4, 5, 0, 3)], [Band(i, 1, i, 1) for i in range(7)]
     assert choices([one, one]) == [] and choices([empty, one]) == [] and choices([many, many]) == []
