@@ -1,7 +1,7 @@
 """A kernel that the runtime launches between graphs, itself as a graph of one node.
 
-An ordinary launch between two graphs makes the second one slower, on whichever stream it is: by 0.3 to 0.7 us for each
-kernel of that graph, 0.3 ms for a step of ResNet-50 (H200, driver 580). A launch as a graph costs the step nothing.
+An ordinary launch between two graphs makes the second one slower, on whichever stream it is: by 0.05 ms a step of
+PointNet with 274 kernels and 0.25 ms one of ResNet-50 with 571 (H200, driver 580). A graph costs it nothing.
 """
 
 from __future__ import annotations

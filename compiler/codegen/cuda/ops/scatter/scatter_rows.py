@@ -254,9 +254,9 @@ def combined_rows(
     """The launches that combine rows in an order. ``x``: what they are combined with, or the weights of places.
     ``scratch``: the number of a block of scratch memory."""
     parts = Scratch(scratch, max(1, rows.lines) * rows.inner * rows.dtype.computed.itemsize)
-    sums = [Launch(OrderedRows(rows, table, checked), (given, *order, *x), (out, parts))]
+    sums = Launch(OrderedRows(rows, table, checked), (given, *order, *x), (out, parts))
     join = Launch(RowsJoin(rows, table, checked), (*order, parts, *(x if rows.x else ())), (out,))
-    return [*sums, join] if rows.lines else sums
+    return [sums, join] if rows.lines else [sums]
 
 
 @lowers("scatter_rows_add", target="cuda")
@@ -283,8 +283,8 @@ def ordered_rows(node: Node) -> list[Launch] | None:
     taps = optional_int_attr(node.attrs, "taps")
     same = dtype, combine, parts, prod(places.ints) // parts, out.ints[0] // parts, prod(out.ints[1:])
     rows = Rows(*same, bool(x), lost) if taps is None else WeightedRows(*same, False, lost, taps)
-    below = table.ints[0] * (taps or 1)
-    return combined_rows(rows, given, (order, starts), tuple(x), node.out, table=below, checked=True, scratch=0)
+    known = table.ints[0] * (taps or 1)
+    return combined_rows(rows, given, (order, starts), tuple(x), node.out, table=known, checked=True, scratch=0)
 
 
 def _scanned(node: Node, length: int, count: int) -> Launch:
