@@ -105,13 +105,16 @@ def bands(count: int, taps: int, start: int, move: int, step: int, size: int) ->
         before, after = (at, at - size) if step < 0 else (size - 1 - at, -1 - at)
         return max(0, after // abs(step) + 1), min(taps, before // abs(step) + 1)
 
+    def band(first: int) -> Band:
+        here = tap, stop = met(first)
+        end = bisect_left(range(count), True, first, key=lambda i: met(i) != here)
+        return Band(first, end - first, *((tap, stop - tap) if tap < stop else (0, 0)))
+
     found: list[Band] = []
     first = 0
     while first < count:
-        here = tap, stop = met(first)
-        end = bisect_left(range(count), True, first, key=lambda i, here=here: met(i) != here)
-        found.append(Band(first, end - first, *((tap, stop - tap) if tap < stop else (0, 0))))
-        first = end
+        found.append(band(first))
+        first += found[-1].results
     return found
 
 
