@@ -12,6 +12,7 @@ from typing import Any, Final
 import maps
 from entry import CROSS, CROSS_TARGET, IMAGE, OPTIMIZERS, ROOT, TOKENS, Entry, Port
 from pictures import PICTURES
+from science import SCIENCE
 from sequences import SEQUENCES
 
 __all__ = ["BY_NAME", "ENTRIES", "OPTIMIZERS", "ROOT", "TOKENS", "Entry", "Port", "chosen"]
@@ -171,6 +172,7 @@ ENTRIES: Final = (
     ),
     *SEQUENCES,
     *PICTURES,
+    *SCIENCE,
 )  # fmt: skip
 BY_NAME: Final = {entry.name: entry for entry in ENTRIES}
 

@@ -90,4 +90,48 @@ SEQUENCES: Final = (
          "room": 960}, 26, {}, {"target": _words("vocab")}, CROSS_TARGET, None, "adamw",
         ("layers", "vocab", "d", "inner", "count", "narrow", "room"),
     ),
+    Entry(
+        "Mamba, 12 layers", "Gu and Dao 2023", f"{_FILES}mamba:Mamba", {"ids": _words("vocab")},
+        {"B": 1, "T": 128, "layers": 2, "vocab": 500}, {"B": 4, "T": 1024, "layers": 12, "vocab": 50_280}, 50, {},
+        {"target": _words("vocab")}, CROSS_TARGET, None, "adamw", ("layers", "vocab"),
+    ),
+    Entry(
+        "RetNet", "Sun et al. 2023", f"{_FILES}retnet:RetNet", {"ids": _words("vocab")},
+        {"B": 1, "T": 128, "layers": 2, "d": 768, "vocab": 500},
+        {"B": 8, "T": 1024, "layers": 12, "vocab": 32_000}, 16, {}, {"target": _words("vocab")}, CROSS_TARGET, None,
+        "adamw", ("layers", "d", "vocab"),
+    ),
+    Entry(
+        "DeBERTa-v3-base", "He et al. 2021", f"{_FILES}deberta:DeBERTa", {"ids": _words("vocab")},
+        {"B": 1, "T": 128, "layers": 2, "vocab": 500}, {"B": 16, "T": 512, "layers": 12, "vocab": 128_100}, 24, {},
+        {"label": (("B", "T"), "f32", 2)}, _BINARY, None, "adamw", ("layers", "vocab"),
+    ),
+    Entry(
+        "Gemma 2, 4 layers", "Gemma Team 2024", f"{_FILES}gemma2:Gemma2", {"ids": _words("vocab")},
+        {"B": 1, "T": 96, "layers": 2, "d": 256, "heads": 4, "kv": 2, "n": 64, "inner": 1024, "near": 32, "vocab": 500},
+        {"B": 4, "T": 2048, "layers": 4, "d": 2304, "heads": 8, "kv": 4, "n": 256, "inner": 9216, "near": 1024,
+         "vocab": 32_000}, 26, {}, {"target": _words("vocab")}, CROSS_TARGET, None, "adamw",
+        ("layers", "d", "heads", "kv", "n", "inner", "near", "vocab"),
+    ),
+    Entry(
+        "Conformer-M", "Gulati et al. 2020", f"{_FILES}conformer:Conformer", {"sound": (("B", "N", 80), "f32", 0)},
+        {"B": 2, "N": 200, "F": 49, "layers": 2}, {"B": 16, "N": 1000, "F": 249, "layers": 16}, 10, {},
+        {"target": (("B", "F"), "i32", 1024)}, CROSS_TARGET, None, "adamw", ("N", "F", "layers"),
+    ),
+    Entry(
+        "EnCodec", "Defossez et al. 2022", f"{_FILES}encodec:EnCodec", {"sound": (("B", 1, "N"), "f32", 0)},
+        {"B": 1, "N": 3200, "wide": 16}, {"B": 16, "N": 24_000, "wide": 32}, 8, {},
+        {"wanted": (("B", 1, "N"), "f32", 0)}, "mse(output, wanted)", None, "adam", ("N", "wide"),
+    ),
+    Entry(
+        "TFT", "Lim et al. 2019", f"{_FILES}tft:TFT",
+        {"known": (("B", "hours", 4), "f32", 0), "seen": (("B", "past", 1), "f32", 0), "place": (("B",), "i32", 369)},
+        {"B": 4, "past": 40, "hours": 64, "d": 160}, {"B": 64, "past": 168, "hours": 192}, 6, {},
+        {"y": (("B", 24, 3), "f32", 0)}, "mse(output, y)", None, "adam", ("past", "hours", "d"),
+    ),
+    Entry(
+        "xDeepFM", "Lian et al. 2018", f"{_FILES}xdeepfm:XDeepFM", {"ids": (("B", 39), "i32", "rows")},
+        {"B": 64, "rows": 500}, {"B": 4096, "rows": 50_000}, 12, {}, {"label": (("B",), "f32", 2)}, _BINARY, None,
+        "adam", ("rows",),
+    ),
 )  # fmt: skip

@@ -11,14 +11,18 @@ from typing import Any, Final
 import torchvision.models as vision
 from torch import nn
 
+from twins.decoders import DeBERTa, Gemma2, Mamba, RetNet
 from twins.dense import DeepLab, SegFormer, UNet
 from twins.fields import FNO, DeepSeek, NeRF, PatchTST
 from twins.generate import DCGAN, DDPM, UNet3D, WaveNet
+from twins.hearing import Conformer, EnCodec
 from twins.images import ConvMixer, Image
 from twins.late import JiT, ModernBert, Yolo12
 from twins.listed import DCN, GAT, SASRec
 from twins.points import DLRM, GCN, PointNet
 from twins.recent import GatedLM, TabPFN, TimeMixer
+from twins.science import DGCNN, KAN, Evoformer, SchNet
+from twins.series import TFT, XDeepFM
 from twins.sound import HiFiGAN
 from twins.speech import T5, Wav2Vec2, Whisper
 from twins.states import TCN, DeepSpeech2, Mamba2
@@ -106,4 +110,16 @@ MADE: Final[dict[str, Callable[[Sizes], nn.Module]]] = {
     "HiFi-GAN V1": _own(HiFiGAN),
     "ConvMixer-1536/20": lambda sizes: Image(ConvMixer()),
     "RAFT-small": _own(Raft, "steps"),
+    "Mamba, 12 layers": _own(Mamba, "layers", "vocab"),
+    "RetNet": _own(RetNet, "layers", "d", "vocab"),
+    "DeBERTa-v3-base": _own(DeBERTa, "layers", "vocab"),
+    "Gemma 2, 4 layers": _own(Gemma2, "layers", "d", "heads", "kv", "n", "inner", "near", "vocab"),
+    "Conformer-M": _own(Conformer, "layers"),
+    "EnCodec": _own(EnCodec, "wide"),
+    "TFT": _own(TFT, "past", "d"),
+    "xDeepFM": _own(XDeepFM, "rows"),
+    "DGCNN": _own(DGCNN, "k"),
+    "Evoformer, 2 blocks": _own(Evoformer, "blocks"),
+    "SchNet": _own(SchNet, "M"),
+    "KAN": _own(KAN, "hidden"),
 }
