@@ -28,8 +28,11 @@ from twins import MADE  # noqa: E402
 TOLERANCE = 1e-5  # the twin's weights, gradients and predictions are stored in f32
 SMALL = {"B": 2, "S": 64, "T": 16, "N": 32, "n": 16, "E": 100, "features": 20}
 #: Sizes that fit to others, or that the model's windows need.
-WHOLE = {"Inception-v3": ("S",), "U-Net 2015": ("n",), "wav2vec 2.0 base": ("N",), "Deep Speech 2": ("N",)}
-QUICK = ("PointNet", "DLRM", "GCN", "WaveNet")
+WHOLE = {
+    "Inception-v3": ("S",), "U-Net 2015": ("n",), "wav2vec 2.0 base": ("N",), "Deep Speech 2": ("N",),
+    "Conformer-M": ("N",), "EnCodec": ("N",),
+}  # fmt: skip
+QUICK = ("PointNet", "DLRM", "GCN", "WaveNet", "SchNet", "KAN")
 
 
 def small(entry: Entry) -> Entry:
