@@ -20,10 +20,11 @@ One sweep in order: the rules of ``simplify_rules.py`` rewrite each node, with i
 applies. Then the node is folded if its inputs are small constants, and then replaced by an equal earlier node. Ops are
 deterministic, and random ones name their draws by an attribute, so equal op, attributes and inputs mean equal bits.
 Pointwise ops between a transpose and its inverse need neither (``untransposed.py``); on a CPU a product that is only
-read transposed needs none (``turned_products.py``). A widening cast comes after a reshape (``late_casts.py``). Nodes
-that no root depends on are removed, also of the bodies of loops (``prune_loops.py``). Products leave loops that they
-need not be in (``hoist_loops.py``), and on a GPU their sequences are aligned (``align_loops.py``). Inputs stay: they
-are the entry's interface. Idempotent.
+read transposed needs none (``turned_products.py``). A widening cast comes after ops that move elements
+(``late_casts.py``), on a GPU a narrowing one before them (``early_casts.py``). Nodes that no root depends on are
+removed, also of the bodies of loops (``prune_loops.py``). Products leave loops that they need not be in
+(``hoist_loops.py``), and on a GPU their sequences are aligned (``align_loops.py``). Inputs stay: they are the entry's
+interface. Idempotent.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.passes.lower.loops.align_loops import align_loops
 from dslc.compiler.passes.lower.loops.hoist_loops import hoist_loops
 from dslc.compiler.passes.lower.loops.prune_loops import prune_loops
+from dslc.compiler.passes.lower.simplify.early_casts import early_casts
 from dslc.compiler.passes.lower.simplify.late_casts import late_casts
 from dslc.compiler.passes.lower.simplify.narrow import expanded_like, narrowed
 from dslc.compiler.passes.lower.simplify.simplify_rules import rewritten
@@ -59,7 +61,7 @@ def simplify(program: Program, build: Build) -> Program:
     """The pass. Linear in nodes."""
     graph = simplify_graph(program.graph)
     turned = late_casts(untransposed(graph))
-    turned = turned if traits_of(build.target).has_device_memory else turned_products(turned)
+    turned = early_casts(turned) if traits_of(build.target).has_device_memory else turned_products(turned)
     graph = graph if turned is graph else simplify_graph(turned)
     if build.provider != "reference":
         hoisted = hoist_loops(graph)
