@@ -120,7 +120,7 @@ ENTRIES: Final = (
     Entry(
         "DCGAN", "Radford et al. 2015", "benchmarks/zoo/models/dcgan:DCGAN",
         {"real": (("B", 3, 64, 64), "f32", 0), "z": (("B", 100), "f32", 0)}, {"B": 8}, {"B": 128}, 3, {}, {},
-        optimizer="adam", result="fake", predictor=("Generator", "z"), map={"judge.*": None}, steps={
+        optimizer="adam", result="fake", predictor=("Generator", "z", {"judge.*": None}), steps={
             "critic": ("judge", "mean(softplus(-on_real)) + mean(softplus(on_copy))"),
             "generator": ("make", "mean(softplus(-on_fake))"),
         },

@@ -34,8 +34,8 @@ class Entry:
     random. ``sizes``: those of a CPU; ``gpu``: those of a GPU that differ; ``fixed``: which sizes are arguments, not
     dims. ``gib``: about what either side needs of a GPU in bf16. ``labels``, ``loss`` and ``optimizer``: the train
     section; ``steps``: of one with several, their parameters and losses. ``map``: as for ``weights.load``. ``result``:
-    which of several results is compared. ``predictor``: the model of the file that predicts, if it is another one, and
-    the only input that it reads.
+    which of several results is compared. ``predictor``: the model of the file that predicts, if it is another one,
+    the only input that it reads, and its ``map``.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Entry:
     fixed: tuple[str, ...] = ()
     steps: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     result: str = ""
-    predictor: tuple[str, str] | None = None
+    predictor: tuple[str, str, Mapping[str, Any]] | None = None
 
     def arguments(self) -> dict[str, str]:
         """As for ``-D``."""
@@ -81,9 +81,9 @@ class Entry:
         found = self.of(B=batch, **short)
         if self.predictor is None:
             return found
-        model, read = self.predictor
+        model, read, map = self.predictor
         file = f"{self.file.partition(':')[0]}:{model}"
-        return dataclasses.replace(found, file=file, inputs={read: self.inputs[read]}, result="")
+        return dataclasses.replace(found, file=file, inputs={read: self.inputs[read]}, result="", map=map)
 
     def drawn(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Inputs and labels, the same on both sides. Of texts with a mask, rows end one after the other."""

@@ -170,3 +170,14 @@ RAFT: Final = {
     "update_block.recurrent_block.convgru1.conv{g:z|r|q}": "improve.{g:z|r|q}",
     "update_block.flow_head.conv{i:1|2}": "improve.head{i:1|2}",
 }
+_VIDEO: Final = "features.{k:0|2|4|6}.{i}", "stage.{k:0|1|2|3}.h.{i}.layer"
+VIDEOSWIN: Final = {
+    "patch_embed.{m:proj|norm}": "{m:patches|norm}",
+    f"{_VIDEO[0]}.norm{{n}}": f"{_VIDEO[1]}.norm{{n}}",
+    f"{_VIDEO[0]}.attn": f"{_VIDEO[1]}.attn",
+    f"{_VIDEO[0]}.attn.relative_position_bias_table": f"{_VIDEO[1]}.attn.bias.weight",
+    f"{_VIDEO[0]}.attn.relative_position_index": None,  # constants
+    f"{_VIDEO[0]}.mlp.{{m:0|3}}": f"{_VIDEO[1]}.{{m:fc1|fc2}}",
+    "features.{k:1|3|5}.{m:norm|reduction}": "stage.{k:1|2|3}.merge.{m:norm|fc}",
+    "norm": "last",
+}

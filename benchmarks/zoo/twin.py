@@ -120,6 +120,8 @@ class Torch:
         def part(name: str) -> Callable[[Given, Given], Tensor]:
             return lambda inputs, labels: getattr(model, name)(**inputs, **labels)
 
+        if hasattr(model, "loss"):
+            return [(list(model.parameters()), part("loss"))]
         listed = getattr(model, "parts", None)
         if listed is None:
             return [(list(model.parameters()), lambda inputs, labels: loss_of(self.entry, model(**inputs), labels))]

@@ -83,6 +83,13 @@ def test_a_text_of_a_prediction_is_short_and_its_experts_have_as_much_room() -> 
     assert BY_NAME["WaveNet"].on("gpu").predicting(1).sizes["T"] == 8192
 
 
+def test_a_map_of_a_part_that_predicts_is_not_that_of_training() -> None:
+    """The step of training needs the weights that the part lacks."""
+    for name in ("DCGAN", "StyleGAN2"):
+        entry = BY_NAME[name]
+        assert entry.map is None and entry.predicting(1).map == {"judge.*": None}
+
+
 def test_rows_of_words_are_padded() -> None:
     inputs, labels = BY_NAME["BERT-base"].drawn()
     assert {int(n) for n in inputs["mask"].sum(1)} == {64, 48}

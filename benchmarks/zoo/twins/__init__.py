@@ -18,7 +18,10 @@ from twins.generate import DCGAN, DDPM, UNet3D, WaveNet
 from twins.hearing import Conformer, EnCodec
 from twins.images import ConvMixer, Image
 from twins.late import JiT, ModernBert, Yolo12
+from twins.latent import VQVAE, DiT, StableDiffusion
 from twins.listed import DCN, GAT, SASRec
+from twins.objects import DETR, Detector
+from twins.patches import CapsNet, Mixer, SwinIR, XCiT
 from twins.points import DLRM, GCN, PointNet
 from twins.recent import GatedLM, TabPFN, TimeMixer
 from twins.science import DGCNN, KAN, Evoformer, SchNet
@@ -26,9 +29,10 @@ from twins.series import TFT, XDeepFM
 from twins.sound import HiFiGAN
 from twins.speech import T5, Wav2Vec2, Whisper
 from twins.states import TCN, DeepSpeech2, Mamba2
+from twins.styles import CycleGAN, StyleGAN2
 from twins.text import Bert, Gpt2, Llama
 from twins.translation import MoE, Transformer
-from twins.video import R2Plus1D, Raft
+from twins.video import R2Plus1D, Raft, VideoSwin
 
 Sizes = Mapping[str, int]
 
@@ -122,4 +126,15 @@ MADE: Final[dict[str, Callable[[Sizes], nn.Module]]] = {
     "Evoformer, 2 blocks": _own(Evoformer, "blocks"),
     "SchNet": _own(SchNet, "M"),
     "KAN": _own(KAN, "hidden"),
+    "DiT-B/2": _own(DiT, "S", "layers"),
+    "StyleGAN2": _own(StyleGAN2, "S", "base"),
+    "CycleGAN generator": _own(CycleGAN, "width", "count"),
+    "DETR": lambda sizes: Detector(DETR(sizes["layers"])),
+    "SwinIR": _own(SwinIR, "groups", "layers"),
+    "VQ-VAE": _own(VQVAE),
+    "MLP-Mixer-B/16": lambda sizes: Image(Mixer(sizes["S"], sizes["layers"])),
+    "XCiT-S12/16": lambda sizes: Image(XCiT(sizes["layers"])),
+    "Video Swin-T": _own(VideoSwin, "t"),
+    "Stable Diffusion v1": _own(StableDiffusion, "width", "units"),
+    "CapsNet": _own(CapsNet),
 }

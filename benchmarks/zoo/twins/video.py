@@ -58,3 +58,16 @@ class Raft(nn.Module):
             at = at + delta
             flows.append(8 * F.interpolate(at - start, scale_factor=8, mode="bilinear", align_corners=True))
         return torch.stack(flows, 1)
+
+
+class VideoSwin(nn.Module):
+    def __init__(self, t: int) -> None:
+        super().__init__()
+        self.inner = video.swin_transformer.SwinTransformer3d(
+            patch_size=[2, 4, 4], embed_dim=96, depths=[2, 2, 6, 2], num_heads=[3, 6, 12, 24], window_size=[t, 7, 7],
+            stochastic_depth_prob=0.0, norm_layer=nn.LayerNorm,
+        )  # fmt: skip
+
+    def forward(self, clip: Tensor) -> Tensor:
+        found: Tensor = self.inner(clip)
+        return found
