@@ -14,8 +14,8 @@ After::
 
 An operand is followed back through reshapes, transposes and slices, as long as it is a view that the kernels can read.
 It stays a copy of a slice if the node reads less than the whole tensor, which else had to be kept for the gradient. A
-result is followed to its only reader, and the three gradients through a concat of them. Results keep their bits. For
-targets whose attention has such kernels. Linear in nodes and reads.
+result is followed to its only reader, and the three gradients through a concat of them, whose parts they may be without
+any other move. Results keep their bits. For targets whose attention has such kernels. Linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ class _Plan:
 
     @property
     def moves(self) -> bool:
-        """Whether the rows of any tensor lie in another order than in one of its own."""
-        return any(v.strides != whole(v.shape).strides for _, v in (*self.reads, *self.writes))
+        """Whether the rows of any tensor lie in another order than in one of its own, or results in one tensor."""
+        moved = any(v.strides != whole(v.shape).strides for _, v in (*self.reads, *self.writes))
+        return moved or len(self.ends) < len(self.writes)
 
 
 def _plans(graph: Graph) -> dict[Node, _Plan]:

@@ -88,6 +88,20 @@ def test_one_tensor_of_queries_keys_and_values(dtype: DType) -> None:
     assert after(graph_of(inputs, {"y": y, "dx": dx})) == BOTH
 
 
+def test_gradients_in_windows_are_joined_in_place() -> None:
+    """The rows of a window are no view of an image, so transposes stay, but no concat does."""
+    high, wide = 2, 3  # of windows and of a window
+    x, dy = data("x", B, high, 2, wide, 2, 3 * H * D), data("dy", B * high * wide, H, 4, D)
+    split = shaped(FORWARD, x.value, B, high, 2, wide, 2, 3, H, D)
+    stack = shaped(FORWARD, turned(FORWARD, split, 5, 0, 1, 3, 6, 2, 4, 7), 3, B * high * wide, H, 4, D)
+    q, k, v = (shaped(FORWARD, part(FORWARD, stack, 0, n, n + 1), *dy.value.type.ints) for n in range(3))
+    y, lse = FORWARD.node(OPS["sdpa"], q, k, v, **ATTRS).outputs
+    grads = BACK.node(OPS["sdpa_grad"], q, k, v, y, lse, dy.value, **ATTRS).outputs
+    joined = BACK(OPS["concat"], *(shaped(BACK, g, 1, *g.type.ints) for g in grads), axis=0)
+    dx = turned(BACK, shaped(BACK, joined, 3, B, high, wide, H, 2, 2, D), 1, 2, 5, 3, 6, 0, 4, 7)
+    assert after(graph_of([x, dy], {"y": y, "dx": dx})) == BOTH + Counter(["transpose"] * 2)
+
+
 def test_columns_of_one_tensor() -> None:
     """As ``split`` makes them."""
     x = data("x", B, T, 3 * H * D)
