@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -168,6 +169,19 @@ def arguments(*pointers: Pointers) -> str:
 def constants(**values: int) -> str:
     """A line ``constexpr int NAME = VALUE;`` for each."""
     return "".join(f"constexpr int {name} = {value};\n" for name, value in values.items())
+
+
+def chosen(number: str, cases: Sequence[tuple[int | str, str]]) -> str:
+    """The statements of the last case whose first number is not above ``number``, found by bisection.
+
+    Of a chain of ifs the compiler makes selections: then each warp loads the arguments of all cases, which takes longer
+    than a copy of some KiB.
+    """
+    if len(cases) == 1:
+        return cases[0][1]
+    half = len(cases) // 2
+    below, above = chosen(number, cases[:half]), chosen(number, cases[half:])
+    return f"if ({number} < {cases[half][0]}) {{ {below} }} else {{ {above} }}"
 
 
 def put(source: DType, target: DType) -> str:

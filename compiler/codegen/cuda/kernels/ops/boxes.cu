@@ -1,7 +1,7 @@
 // Parts of a tensor `whole`, each with a contiguous tensor of its own: a block copies a piece of one part, VEC elements at once,
 // FROM one of the two TO the other; `put` may convert from T to what the other holds, S. PICK knows the part's tensor `own`, its
-// `count` elements in rows of `run`, the place `start` of the first one, the number `rows` of rows that are `step` apart, the distance
-// `leap` of as many rows, the part's first block, and how to divide by `run` and `rows`.
+// `count` elements in rows of `run`, the place `start` of the first one, how far DOWN a row begins, and the number of the block among
+// those of the part.
 
 extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(POINTERS, NUMBERS) {
   const Numbers s = GIVEN;
@@ -12,17 +12,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(POINTERS, NUMBERS) 
   Lanes<T, VEC> found[EACH];
 #pragma unroll
   for (int k = 0; k < EACH; ++k) {
-    const int e = first + k * THREADS * VEC, row = quotient(e, run_magic, run_shift);
-    const int pack = quotient(row, rows_magic, rows_shift);
-    const long long at = start + (long long)pack * leap + (long long)(row - pack * rows) * step + (e - row * run);
-    if (e < count) found[k] = Lanes<T, VEC>::read(FROM);
+    const int e = first + k * THREADS * VEC;
+    if (e >= count) continue;
+    const int row = quotient(e, run_magic, run_shift), at = start + DOWN + (e - row * run);
+    found[k] = Lanes<T, VEC>::read(FROM);
   }
 #pragma unroll
   for (int k = 0; k < EACH; ++k) {
-    const int e = first + k * THREADS * VEC, row = quotient(e, run_magic, run_shift);
-    const int pack = quotient(row, rows_magic, rows_shift);
-    const long long at = start + (long long)pack * leap + (long long)(row - pack * rows) * step + (e - row * run);
+    const int e = first + k * THREADS * VEC;
     if (e >= count) continue;
+    const int row = quotient(e, run_magic, run_shift), at = start + DOWN + (e - row * run);
     Lanes<S, VEC> held;
 #pragma unroll
     for (int i = 0; i < VEC; ++i) put(held.x + i, found[k].x[i]);

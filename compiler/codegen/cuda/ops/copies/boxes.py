@@ -8,7 +8,7 @@ from itertools import accumulate
 from math import prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants, put
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, chosen, constants, put
 from dslc.compiler.codegen.cuda.hardware import LOAD_BYTES
 from dslc.compiler.codegen.cuda.llvm.division import magic_of
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
@@ -22,8 +22,8 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.compound.boxes import MAX_AXES, Box, boxes_of, lines, places_of
 
 _BLOCK_THREADS: Final = 256
-_EACH: Final = 4  # vectors of a thread
-_DIVISION: Final = ("magic", "shift")  # by a number of elements or rows
+_THREAD_BYTES: Final = 16  # that a thread copies at least
+_LEAST: Final = 4  # vectors of a thread
 
 
 @dataclass(frozen=True)
@@ -57,23 +57,34 @@ class Boxes(Numbered):
     parts: tuple[Part, ...]
 
     @property
+    def _each(self) -> int:
+        """Vectors of a thread: enough of them that it takes longer to copy than to find the part."""
+        return max(_LEAST, _THREAD_BYTES // (self.vector * self.dtype.itemsize))
+
+    @property
     def blocks(self) -> tuple[int, ...]:
         """Blocks of each part."""
-        return tuple(-(-part.count // (_BLOCK_THREADS * _EACH * self.vector)) for part in self.parts)
+        return tuple(-(-part.count // (_BLOCK_THREADS * self._each * self.vector)) for part in self.parts)
 
     @property
     def geometry(self) -> Geometry:
         return Geometry((sum(self.blocks), 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
+    def _numbers(self) -> list[dict[str, int]]:
+        """What a block knows about its part, for each part."""
+        leaps, found = any(part.leap for part in self.parts), []
+        for part in self.parts:
+            each = {"count": part.count, "start": part.start, "step": part.step, **_divisor("run", part.run)}
+            found.append(each | ({"leap": part.leap, **_divisor("rows", part.rows)} if leaps else {}))
+        return found
+
+    @property
     def numbers(self) -> Numbers:
         numbers = Numbers()
-        for i, (part, first) in enumerate(zip(self.parts, accumulate(self.blocks, initial=0))):
-            for name, number in (*vars(part).items(), ("first", first)):
+        for i, (part, first) in enumerate(zip(self._numbers, accumulate(self.blocks, initial=0))):
+            for name, number in {**part, "first": first}.items():
                 numbers.add(f"{name}{i}", number)
-            for name, size in (("run", part.run), ("rows", part.rows)):
-                for kind, number in zip(_DIVISION, magic_of(size), strict=True):
-                    numbers.add(f"{name}_{kind}{i}", number)
         return numbers
 
     @property
@@ -81,18 +92,24 @@ class Boxes(Numbered):
         own, whole = ("const T", "S") if self.places else ("S", "const T")
         pointers = [f"{own} *__restrict__ p{i}" for i in range(len(self.parts))]
         pointers.insert(len(pointers) if self.places else 0, f"{whole} *__restrict__ whole")
-        divided = (f"{name}_{kind}" for name in ("run", "rows") for kind in _DIVISION)
-        names = ("count", "start", "run", "rows", "step", "leap", *divided)
-        pick = [f"{own} *own = p0; int {', '.join(f'{name} = s.{name}0' for name in names)}, block = number"]
-        for i in range(1, len(self.parts)):
-            chosen = "".join(f"{name} = s.{name}{i}; " for name in names)
-            pick.append(f"if (number >= s.first{i}) {{ own = p{i}; {chosen}block = number - s.first{i}; }}")
-        text = f"using T = {C_TYPES[self.dtype]};\nusing S = {C_TYPES[self.result]};\n" + self.numbers.text()
-        text += put(self.dtype, self.result)
-        text += f"#define POINTERS {', '.join(pointers)}\n#define PICK {'; '.join(pick)}\n"
+        names, cases = [*self._numbers[0]], []
+        for i in range(len(self.parts)):
+            numbers = "".join(f" {name} = s.{name}{i};" for name in names)
+            cases.append((f"s.first{i}", f"own = p{i}; block = number - s.first{i};{numbers}"))
+        pack, down = "quotient(row, rows_magic, rows_shift)", "row * step"
+        if "rows" in names:
+            down = f"{pack} * leap + (row - {pack} * rows) * step"
         source, target = ("own + e", "whole + at") if self.places else ("whole + at", "own + e")
-        text += f"#define FROM {source}\n#define TO {target}\n"
-        return Code("boxes.cu", text + constants(THREADS=_BLOCK_THREADS, EACH=_EACH, VEC=self.vector))
+        text = f"using T = {C_TYPES[self.dtype]};\nusing S = {C_TYPES[self.result]};\n" + self.numbers.text()
+        text += put(self.dtype, self.result) + f"#define POINTERS {', '.join(pointers)}\n"
+        text += f"#define PICK {own} *own; int block, {', '.join(names)}; {chosen('number', cases)}\n"
+        text += f"#define DOWN {down}\n#define FROM {source}\n#define TO {target}\n"
+        return Code("boxes.cu", text + constants(THREADS=_BLOCK_THREADS, EACH=self._each, VEC=self.vector))
+
+
+def _divisor(name: str, size: int) -> dict[str, int]:
+    magic, shift = magic_of(size)
+    return {name: size, f"{name}_magic": magic, f"{name}_shift": shift}
 
 
 @lowers("slices", target="cuda")

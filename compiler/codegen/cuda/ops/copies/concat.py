@@ -7,8 +7,8 @@ from itertools import accumulate, groupby
 from math import prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbered, Numbers, constants
 from dslc.compiler.codegen.cuda.hardware import LOAD_BYTES, MAX_POINTERS
+from dslc.compiler.codegen.cuda.ops.copies.boxes import Boxes, Part
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.writer import SourceWriter, power_of_two
 from dslc.compiler.codegen.launch import Launch
@@ -20,10 +20,9 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.index_limits import I32_ELEMENTS
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
+from dslc.compiler.ops.compound.boxes import MAX_BOXES
 
 _BLOCK_THREADS: Final = 256
-_MAX_MIXED: Final = 64  # most arguments of different sizes, among which each block looks for its own
-_EACH: Final = 4  # vectors of a thread
 _OWN_LAUNCH_BYTES: Final = 1 << 22  # bytes from which on a tensor gets its own launch
 
 
@@ -68,55 +67,6 @@ class Concat(SourceKernel):
         return text.source(_BLOCK_THREADS)
 
 
-@dataclass(frozen=True)
-class Mixed(Numbered):
-    """Arguments of ``rows`` rows of ``runs`` elements each. Row r of the result has ``pitch`` elements and holds the
-    rows r of the arguments next to each other, from its element ``start`` on."""
-
-    dtype: DType
-    rows: int
-    runs: tuple[int, ...]
-    pitch: int
-    start: int
-
-    @property
-    def vector(self) -> int:
-        """Elements that a thread copies at once."""
-        return min(LOAD_BYTES // self.dtype.itemsize, power_of_two(*self.runs, self.pitch, self.start))
-
-    @property
-    def blocks(self) -> tuple[int, ...]:
-        """Blocks of each argument."""
-        return tuple(-(-self.rows * run // (_BLOCK_THREADS * _EACH * self.vector)) for run in self.runs)
-
-    @property
-    def geometry(self) -> Geometry:
-        return Geometry((sum(self.blocks), 1, 1), (_BLOCK_THREADS, 1, 1))
-
-    @property
-    def numbers(self) -> Numbers:
-        numbers = Numbers(ROWS=self.rows, PITCH=self.pitch)
-        listed = accumulate(self.runs, initial=self.start), accumulate(self.blocks, initial=0)
-        for i, (run, start, first) in enumerate(zip(self.runs, *listed)):
-            numbers.divisor(f"RUN{i}", run)
-            numbers.add(f"START{i}", start)
-            numbers.add(f"FIRST{i}", first)
-        return numbers
-
-    @property
-    def code(self) -> Code:
-        text = f"using T = {C_TYPES[self.dtype]};\n" + self.numbers.text()
-        text += constants(THREADS=_BLOCK_THREADS, EACH=_EACH, VEC=self.vector)
-        parts = ("", "_magic", "_shift")
-        runs = [", ".join(f"run{part} = s.RUN{i}{part}" for part in parts) for i in range(len(self.runs))]
-        pick = [f"const T *from = p0; int {runs[0]}, start = s.START0, block = number"]
-        for i in range(1, len(self.runs)):
-            chosen = f"from = p{i}; {runs[i]}, start = s.START{i}, block = number - s.FIRST{i};"
-            pick.append(f"if (number >= s.FIRST{i}) {{ {chosen} }}")
-        pointers = "".join(f"const T *__restrict__ p{i}, " for i in range(len(self.runs)))
-        return Code("concat.cu", text + f"#define POINTERS {pointers}\n#define PICK {'; '.join(pick)}\n")
-
-
 @lowers("concat", target="cuda")
 def concat(node: Node) -> list[Launch]:
     """One launch for adjacent small inputs; separate ones for large inputs, for two that differ and are no whole
@@ -129,19 +79,20 @@ def concat(node: Node) -> list[Launch]:
     start = 0
     for small, found in groupby(node.inputs, lambda value: value.type.bytes < _OWN_LAUNCH_BYTES):
         values = [value for value in found if value.type.bytes]
-        most = _MAX_MIXED if small and len({value.type.ints for value in values}) > 1 else MAX_POINTERS
+        most = MAX_BOXES if small and len({value.type.ints for value in values}) > 1 else MAX_POINTERS
         for at in range(0, len(values), most if small else 1):
             some = values[at : at + (most if small else 1)]
             runs = tuple(prod(value.type.ints[axis:]) for value in some)
-            mixed = Mixed(out.dtype, rows, runs, pitch, start)
-            short = mixed.vector * out.dtype.itemsize < LOAD_BYTES
+            places = [*accumulate(runs, initial=start)]
+            vector = min(LOAD_BYTES // out.dtype.itemsize, power_of_two(*runs, pitch, start))
+            short = vector * out.dtype.itemsize < LOAD_BYTES
             if len(some) == 1 or (len({*runs}) == 2 == len(some) and short):  # copies, whose vectors are measured
-                places = accumulate(runs, initial=start)
                 launches += [pointwise.copy_into(value, node.out, place) for value, place in zip(some, places)]
             elif len({*runs}) == 1:
                 alike = Concat(out.dtype, len(some), rows, runs[0], pitch, start)
                 launches.append(Launch(alike, tuple(some), node.outputs))
             else:
-                launches.append(Launch(mixed, tuple(some), node.outputs))
+                parts = tuple(Part(rows * run, place, run, rows, pitch, 0) for run, place in zip(runs, places))
+                launches.append(Launch(Boxes(out.dtype, out.dtype, True, vector, parts), tuple(some), node.outputs))
             start += sum(runs)
     return launches

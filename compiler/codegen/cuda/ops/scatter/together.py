@@ -14,6 +14,7 @@ from dslc.compiler.codegen.cuda.cuda_cpp import (
     Numbers,
     Pointers,
     arguments,
+    chosen,
     constants,
     declared,
     put,
@@ -62,23 +63,35 @@ class GatherTable(Numbered):
     writes: ClassVar[Pointers] = (("S *__restrict__ ", "y"),)
 
     @property
+    def _most(self) -> int:
+        return LOAD_BYTES // max(self.table.itemsize, self.result.itemsize)
+
+    @property
     def vector(self) -> int:
-        """Elements of a thread."""
-        return min(LOAD_BYTES // max(self.table.itemsize, self.result.itemsize), power_of_two(self.inner))
+        """Elements that a thread reads at once."""
+        return min(self._most, power_of_two(self.inner))
+
+    @property
+    def each(self) -> int:
+        """Vectors of a thread, which reads as many bytes of rows of any length."""
+        return self._most // self.vector
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((-(-self.length * self.inner // (self.vector * _BLOCK_THREADS)), 1, 1), (_BLOCK_THREADS, 1, 1))
+        vectors = self.length * self.inner // self.vector
+        return Geometry((-(-vectors // (self.each * _BLOCK_THREADS)), 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
     def numbers(self) -> Numbers:
-        return Numbers(LENGTH=self.length, COUNT=self.count, INNER=self.inner)
+        numbers = Numbers(ALL=self.length * self.inner // self.vector, COUNT=self.count, INNER=self.inner)
+        numbers.divisor("ROW", self.inner // self.vector)
+        return numbers
 
     @property
     def code(self) -> Code:
         names = {"T": C_TYPES[self.table], "I": C_TYPES[self.ids], "S": C_TYPES[self.result]}
         text = "".join(f"using {name} = {type};\n" for name, type in names.items())
-        text += self.numbers.text() + constants(THREADS=_BLOCK_THREADS, VEC=self.vector)
+        text += self.numbers.text() + constants(THREADS=_BLOCK_THREADS, EACH=self.each, VEC=self.vector)
         text += arguments(self.reads, self.writes)
         missing = "store(to, __uint_as_float(0x7FC00000u));" if self.result.is_float else "*to = 0;"
         text += put(self.table, self.result)
@@ -123,23 +136,24 @@ class Stacked(SizeGeneric):
             for side in (first.reads, first.writes)
         ]
         scalars = [f"int {name}_{i}" for name, values in numbers.items() for i in range(len(values))]
-        given = ", ".join(_chosen(name, len(values)) for name, values in numbers.items() if name != "BLOCKS")
-        names = [name for side in (first.reads, first.writes) for _, name in side]
-        picks = " ".join(
-            f"if (blockIdx.y == {i}) {{ {' '.join(f'{name} = {name}{i};' for name in names)} }}" for i in others
-        )
-        leave = f"if (blockIdx.x >= {_chosen('BLOCKS', len(numbers['BLOCKS']))}) return;"
+        pointers = [name for side in (first.reads, first.writes) for _, name in side]
+        own = [name for name, values in numbers.items() if len(values) > 1]
+        picks = [[f"{name} = {name}{i};" for name in pointers] for i in others]
+        picks = [[*some, *(f"found.{n} = {n}_{i};" for n in own if n != "BLOCKS")] for i, some in zip(others, picks)]
+        given = ", ".join(f"{name}_0" for name in numbers if name != "BLOCKS")
+        blocks = [[f"found = BLOCKS_{i};"] if "BLOCKS" in own else [] for i in others]
+        leave = f"if (blockIdx.x >= {_found('unsigned', 'BLOCKS_0', blocks)}) return"
         text = base.text + "#undef ARGUMENTS\n#undef NUMBERS\n#undef GIVEN\n"
         text += f"#define ARGUMENTS {', '.join(sides[0] + sides[1])}\n#define NUMBERS {', '.join(scalars)}\n"
-        return Code(base.file, f"{text}#define GIVEN {{{given}}}; {leave} {picks}\n")
+        return Code(base.file, f"{text}#define GIVEN {_found('Numbers', given, picks)}; {leave}\n")
 
 
-def _chosen(name: str, count: int) -> str:
-    """The expression of a number of the block's member."""
-    found = f"{name}_{count - 1}"
-    for i in reversed(range(count - 1)):
-        found = f"blockIdx.y == {i} ? {name}_{i} : {found}"
-    return f"({found})"
+def _found(kind: str, first: str, others: Sequence[Sequence[str]]) -> str:
+    """The expression of a value of the block's member: ``first``, or as the statements of another one make it."""
+    if not any(others):
+        return f"{kind}{{{first}}}"
+    picked = chosen("blockIdx.y", [(0, ""), *((i, " ".join(each)) for i, each in enumerate(others, 1))])
+    return f"[&] {{ {kind} found{{{first}}}; {picked} return found; }}()"
 
 
 @lowers("together", target="cuda")

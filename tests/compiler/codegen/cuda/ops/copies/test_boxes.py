@@ -11,6 +11,7 @@ from gpu_kernels.multi_tensor_nodes import value
 from gpu_kernels.on_ptx_machine import on_machine
 from gpu_kernels.sample_nodes import OPS
 
+from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.ops.copies import boxes as module
 from dslc.compiler.codegen.cuda.ops.copies.boxes import Boxes
@@ -90,6 +91,22 @@ def test_a_tensor_without_a_rest_is_not_cleared() -> None:
 def test_as_many_parts_as_a_node_may_have_fit_the_arguments_of_a_kernel() -> None:
     [launch] = lower(sliced((8, MAX_BOXES), [Box((0, i), (8, 1)) for i in range(MAX_BOXES)], DType.F32)) or []
     assert 8 * (1 + MAX_BOXES) + 4 * len(launch.scalar_args) <= 4096
+
+
+def test_a_block_loads_the_numbers_of_its_own_part_alone() -> None:
+    """Branches lead to them. A selection among those of all parts loads all of them."""
+    boxes = [Box((0, 39 * i), (64, 39)) for i in range(26)]
+    [launch] = lower(sliced((64, 39 * 26), boxes, DType.BF16)) or []
+    ptx = cuda_compile.compiled(launch.code, "k", "sm_90").ptx.decode("ascii")
+    assert ptx.count("selp") < 4 * 26 < len(launch.scalar_args) < ptx.count("ld.param")
+
+
+def test_a_thread_copies_as_many_bytes_of_odd_rows_as_of_others() -> None:
+    elements = {}
+    for width in (39, 40):
+        [launch] = lower(sliced((4096, 2 * width), [Box((0, width), (4096, width))], DType.BF16)) or []
+        elements[width] = 4096 * width / launch.spec.geometry.grid[0] / 32
+    assert 7 < elements[39] <= 8 and 31 < elements[40] <= 32
 
 
 @pytest.mark.parametrize("other", [Box((1, 2), (2, 3)), Box((2, 3), (2, 3)), Box((-1, 3), (1, 1))])

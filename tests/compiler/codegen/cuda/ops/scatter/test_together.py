@@ -11,6 +11,7 @@ from gpu_kernels.multi_tensor_nodes import value
 from gpu_kernels.on_ptx_machine import on_machine
 from gpu_kernels.sample_nodes import OPS
 
+from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.ops.scatter import scatter_rows
 from dslc.compiler.ir.graph import Node
@@ -111,6 +112,27 @@ def test_ids_are_ordered_as_one_by_one(ids: DType) -> None:
     for node, x in zip(nodes, xs, strict=True):
         for wanted in on_machine(node, [x]):
             np.testing.assert_array_equal(next(got), wanted)
+
+
+def test_a_block_loads_the_pointers_of_its_own_member_alone() -> None:
+    """Branches lead to them. A selection among those of all members loads all of them."""
+    b = Builder(name="here")
+    shapes = [(900 + i, 39) for i in range(26)]
+    nodes = [b.node(OPS["gather_rows"], value(DType.F32, s), value(DType.I32, (64,)), dtype=DType.BF16) for s in shapes]
+    [launch] = lower(grouped(nodes)) or []
+    ptx = cuda_compile.compiled(launch.code, "k", "sm_90").ptx.decode("ascii")
+    assert ptx.count("selp") < 3 * 26 and ptx.count("bra") > 26
+
+
+def test_odd_rows_are_gathered_by_fewer_threads() -> None:
+    """A thread takes four elements of a row that has no vectors."""
+    b = Builder(name="here")
+    blocks = {}
+    for width in (39, 40):
+        node = b.node(OPS["gather_rows"], value(DType.F32, (9, width)), value(DType.I32, (4096,)))
+        [launch] = lower(grouped([node, node])) or []
+        blocks[width] = launch.spec.geometry.grid[0]
+    assert blocks == {39: 156, 40: 160}
 
 
 def test_as_many_members_as_a_node_may_have_fit_the_arguments_of_a_kernel() -> None:
