@@ -14,6 +14,7 @@ from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.region.builder import RegionBuilder
 from dslc.compiler.codegen.region.ir import Access, dense
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 from dslc.compiler.ir.scalar import as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr, int_tuple, number_attr
@@ -67,11 +68,12 @@ def pad(node: Node) -> list[Launch]:
     b = RegionBuilder(out.ints, (), [source], [Access(out.dtype, dense(out.ints))], indices=padded)
     b.row()
     there, place = as_expr(True), as_expr(0)
+    dtype = DType.I32 if prod(out.ints) < I32_PADDED_ELEMENTS else DType.I64
     for axis in padded:
-        along = b.let(b.along(axis) - low[axis], DType.I64)
+        along = b.let(b.let(b.along(axis), dtype) - low[axis], dtype)
         inside = b.let(call("and", along >= 0, along < x.ints[axis]), DType.B1)
         there = inside if axis == padded[0] else b.let(call("and", there, inside), DType.B1)
         place = place + along * strides[axis]
-    found = b.fetch(0, b.let(place, DType.I64), there)
+    found = b.fetch(0, b.let(place, dtype), there)
     b.store(0, b.let(select(there, found, number_attr(node.attrs, "value")), x.dtype))
     return [Launch(b.region(), node.inputs, node.outputs)]
