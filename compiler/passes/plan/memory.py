@@ -42,9 +42,11 @@ def memory(program: Program, build: Build) -> Program:
     return dataclasses.replace(program, memory=_Planner(program, build).plan())
 
 
-def work_bound(program: Program, build: Build) -> int:
-    """The most bytes of work alive at one time if all nodes run one after another: a lower bound of every plan."""
-    return _Planner(dataclasses.replace(program, streams={}, waits={}), build).bound()
+def in_turn(program: Program, build: Build) -> tuple[Sequence[Range], int]:
+    """If all nodes run one after another: the ranges of the work region after the constants, and the most bytes of it
+    alive at one time, a lower bound of every plan."""
+    planner = _Planner(dataclasses.replace(program, streams={}, waits={}), build)
+    return planner.ranges, planner.bound()
 
 
 class _Planner:

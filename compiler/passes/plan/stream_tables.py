@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final
 
 from dslc.compiler.cost import Machine, fills
@@ -12,6 +13,7 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.program import Program
 from dslc.compiler.passes.plan.schedule import contents
 from dslc.compiler.passes.plan.stream_timeline import Need, need, waiting
+from dslc.compiler.passes.plan.work_ranges import Range
 
 #: The fraction of all computed bytes that an extra wait must free.
 _FREED: Final = 0.001
@@ -38,16 +40,17 @@ def followed(graph: Graph, order: tuple[Node, ...]) -> dict[Node, tuple[Node, ..
 
 @dataclass(frozen=True)
 class StreamTables:
-    """Tables of the nodes that are not views, in the order of the schedule."""
+    """Tables of the nodes that are not views, in the order of the schedule. ``ranges``: of work, if the nodes run one
+    after another."""
 
     program: Program
     machine: Machine
+    ranges: Sequence[Range]
 
     @cached_property
     def follows(self) -> dict[Node, tuple[Node, ...]]:
         """The nodes that each must follow. A node that fills the machine follows the one before it that does."""
-        assert self.program.schedule is not None, "streams are assigned on a schedule"
-        follows = followed(self.program.graph, self.program.schedule)
+        follows = followed(self.program.graph, self._order)
         for before, node in pairwise([node for node in follows if fills(node, self.machine)]):
             follows[node] = tuple(dict.fromkeys((*follows[node], before)))
         return follows
@@ -64,25 +67,21 @@ class StreamTables:
 
     @cached_property
     def freed(self) -> dict[Node, int]:
-        """Bytes free after each: computed values of which it is the last reader in order, and its scratch."""
-        content = self._content
-        last = {content[value]: node for node in self.follows for value in node.inputs}
-        freed = {node: self._scratch(node) for node in self.follows}
-        for value, node in last.items():
-            if value not in self._kept and isinstance(value.producer, Node):
-                freed[node] += value.type.bytes
+        """Bytes free after each: those of the ranges that it is the last to use, in order."""
+        freed, last = dict.fromkeys(self.follows, 0), [*accumulate(self._order, _last)]
+        for each in self.ranges:
+            if each.end < len(self._order):
+                freed[last[each.end]] += each.size
         return freed
 
     @cached_property
     def alive(self) -> dict[Node, int]:
         """Bytes alive while each runs, if nodes run one after another."""
-        alive: dict[Node, int] = {}
-        total = 0
-        for node in self.follows:
-            total += sum(v.type.bytes for v in node.outputs if v not in self._kept) + self._scratch(node)
-            alive[node] = total
-            total -= self.freed[node]
-        return alive
+        more = [0] * (len(self._order) + 2)  # from one time to the next
+        for each in self.ranges:
+            more[each.start] += each.size
+            more[each.end + 1] -= each.size
+        return {node: bytes for node, bytes in zip(self._order, accumulate(more)) if node in self.follows}
 
     @property
     def peak(self) -> int:
@@ -94,14 +93,12 @@ class StreamTables:
         """More freed bytes than this justify an extra wait."""
         return _FREED * sum(self.freed.values())
 
-    @cached_property
-    def _content(self) -> dict[Value, Value]:
-        return contents(self.program.graph)
+    @property
+    def _order(self) -> tuple[Node, ...]:
+        assert self.program.schedule is not None, "streams are assigned on a schedule"
+        return self.program.schedule
 
-    @cached_property
-    def _kept(self) -> set[Value]:
-        """Values with bytes of their own until the end."""
-        return {self._content[value] for value in self.program.graph.roots}
 
-    def _scratch(self, node: Node) -> int:
-        return sum(self.program.scratch.get(node, ()))
+def _last(before: Node, node: Node) -> Node:
+    """The last node that is not a view."""
+    return before if node.op.view else node

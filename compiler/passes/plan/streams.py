@@ -35,7 +35,7 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.program import Program
 from dslc.compiler.passes.plan.list_schedule import ListSchedule
-from dslc.compiler.passes.plan.memory import memory, work_bound
+from dslc.compiler.passes.plan.memory import in_turn, memory
 from dslc.compiler.passes.plan.stream_tables import StreamTables
 
 #: The numbers of streams that ``auto`` tries.
@@ -61,13 +61,14 @@ def streams(program: Program, build: Build) -> Program:
     assert program.schedule is not None, "streams are assigned on a schedule"
     if not traits_of(build.target).has_streams or build.streams == 1:
         return program
-    tables = StreamTables(program, machine_for(build))
+    ranges, alone = in_turn(program, build)
+    tables = StreamTables(program, machine_for(build), ranges)
     single = sum(each.seconds for each in tables.needs.values())
     if not single:
         return program  # no node takes time
     counts = AUTO if build.streams == "auto" else (int(build.streams),)
     parts = _PARTS if build.budget is None else (0.0,)  # with a budget, not a byte more than one stream takes
-    search = _Search(program, build, single)
+    search = _Search(program, build, single, alone)
     for most in (most_bytes(tables.peak, part=part) for part in parts):
         plans = [ListSchedule(tables, count, most) for count in counts]
         search.take([p for p in plans if p.seconds <= (1 - _GAIN) * single and len(p.waits) <= _MOST_EVENTS])
@@ -83,12 +84,11 @@ class _Priced:
 
 
 class _Search:
-    """Plans memory for schedules on streams, and prices those that fit. ``single``: the modelled seconds of one
-    stream."""
+    """Plans memory for schedules on streams, and prices those that fit. ``single``: the modelled seconds of one stream;
+    ``alone``: its bytes of work."""
 
-    def __init__(self, program: Program, build: Build, single: float) -> None:
-        self.program, self.build, self.single = program, build, single
-        self.alone = work_bound(program, build)  # bytes of work on one stream
+    def __init__(self, program: Program, build: Build, single: float, alone: int) -> None:
+        self.program, self.build, self.single, self.alone = program, build, single, alone
         self._tried: list[Mapping[Node, tuple[Node, ...]]] = []  # waits
         self._fitting: list[_Priced] = []
 
