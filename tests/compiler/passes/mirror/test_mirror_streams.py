@@ -16,13 +16,13 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_little_more_is_computed_again_where_streams_then_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams need only a few per mille more here: a second workspace of a library."""
+    """Streams need only a little more here."""
     checked = check_file(ROOT / "examples/resnet/resnet.nn", "ResNet50")
     options, machine = Options(target="sm_90", provider="vendor", precision="bf16"), machine_of("sm_90", "vendor")
-    budget = 985_000_000
-    [found] = foresee(checked, "train_step", {"B": 32}, options, (budget,))
+    budget = 670_000_000
+    [found] = foresee(checked, "train_step", {"B": 16}, options, (budget,))
     monkeypatch.setattr(BudgetSearch, "_with_streams", lambda self, best: best.candidate)
-    [before] = foresee(checked, "train_step", {"B": 32}, options, (budget,))
+    [before] = foresee(checked, "train_step", {"B": 16}, options, (budget,))
     assert not before.streams, "the test wants a budget that streams miss by a little"
     assert found.streams and found.memory is not None
     assert found.memory.io_bytes + found.memory.work_bytes <= budget
