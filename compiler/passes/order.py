@@ -96,6 +96,7 @@ from dslc.compiler.passes.lower.layout.pad_widths import pad_widths
 from dslc.compiler.passes.lower.layout.transposes import transposes
 from dslc.compiler.passes.lower.loops.after_loops import after_loops
 from dslc.compiler.passes.lower.loops.half_loops import half_loops
+from dslc.compiler.passes.lower.loops.loop_tails import loop_tails
 from dslc.compiler.passes.lower.met_taps import met_taps
 from dslc.compiler.passes.lower.partial_windows import partial_windows
 from dslc.compiler.passes.lower.put_rows import put_rows
@@ -138,6 +139,7 @@ LOWERING: Final[tuple[Pass, ...]] = (
         when(reads_halves, half_orders),
         when(batches_launches, half_loops),
         when(batches_launches, after_loops),
+        when(batches_launches, loop_tails),
         simplify,
         when(writes_rows, put_rows),
         when(reads_any_layout, transposes),

@@ -45,6 +45,7 @@ WITHOUT_EXAMPLE = OF_PREDICT | {
     "free_transposes",
     "pad_widths",
     "joined_loops",
+    "loop_tails",
 }
 #: Passes whose own tests have a smaller example than the models here.
 SMALLER_EXAMPLE = WITHOUT_EXAMPLE | {

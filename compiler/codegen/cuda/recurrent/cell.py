@@ -107,7 +107,7 @@ def cell_of(node: Node) -> Cell:
     width = reduce(gcd, (shape[1] for shape in shapes))
     if width < 2 or width != min(shape[1] for shape in shapes):
         raise Unfit("the columns of its carries are no multiples of the least ones")
-    graph, nodes = _flat(loop.graph)
+    graph, nodes = flattened(loop.graph)
     flat = Loop(graph, loop.consts, loop.carries, loop.sequences, loop.count, loop.reverse)
     cell = Cell(flat, graph, shapes[0][0], width)
     for source in graph.inputs:
@@ -127,7 +127,7 @@ def cell_of(node: Node) -> Cell:
     return cell
 
 
-def _flat(graph: Graph) -> tuple[Graph, list[Node]]:
+def flattened(graph: Graph) -> tuple[Graph, list[Node]]:
     """The body without fused nodes and epilogues, and its nodes in order."""
     new: dict[Value, Value] = {}
     nodes: list[Node] = []

@@ -12,6 +12,7 @@ from dslc.compiler.codegen.cuda.kernel_spec import Unfit
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell, cell_of
 from dslc.compiler.codegen.cuda.recurrent.choose_division import best_division
 from dslc.compiler.codegen.cuda.recurrent.division import Division
+from dslc.compiler.codegen.cuda.recurrent.each_element import each_element, each_element_seconds, is_of_elements
 from dslc.compiler.codegen.cuda.recurrent.source import step_source
 from dslc.compiler.codegen.cuda.region.kernel import sized
 from dslc.compiler.codegen.device_model import H200
@@ -22,7 +23,7 @@ from dslc.compiler.ir.bodies.scans import loops_of, scans
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.index_limits import I32_PADDED_ELEMENTS
 from dslc.compiler.ir.op import OPS, Builder
-from dslc.compiler.ir.scan import int_count
+from dslc.compiler.ir.scan import int_count, scan
 from dslc.compiler.ir.types import DType
 
 #: Most rows with which a build without a choice takes a kernel whose products have f32 factors, if the model prefers
@@ -60,6 +61,8 @@ class Resident(SizeGeneric):
 def resident(node: Node) -> list[Launch]:
     """The launches of a loop, or of joined ones, as one kernel: zeros for the memory that its blocks share, then the
     kernel. Raises Unfit."""
+    if node.op is scan and is_of_elements(node):
+        return each_element(node)
     loops = loops_of(node) if node.op is scans else [node]
     first, count = loops[0], len(loops)
     cell = cell_of(first)
@@ -76,6 +79,8 @@ def resident(node: Node) -> list[Launch]:
 
 def resident_seconds(node: Node) -> float | None:
     """Modelled time of a loop as one kernel, of those that a build may take without a choice; None for others."""
+    if is_of_elements(node):
+        return each_element_seconds(node)
     if why_not_resident(node) is not None:
         return None
     cell = cell_of(node)
@@ -87,6 +92,8 @@ def resident_seconds(node: Node) -> float | None:
 def loops_at_once(node: Node, count: int) -> int:
     """How many of ``count`` loops like one that can be resident, none of which needs another's results, one kernel runs
     in the least modelled time for each; 1 for a kernel of its own for each."""
+    if is_of_elements(node):
+        return 1
     cell = cell_of(node)
 
     def of_each(loops: int) -> float:

@@ -38,6 +38,7 @@ from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.ir.graph import Graph, Input, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.scan import Loop, loop_node, scan
+from dslc.compiler.passes.lower.loops.loop_tails import is_of_elements
 
 #: Bytes of a step's rows that a loop may yield more for a sum after it: to write and to read them takes no longer than
 #: a launch.
@@ -184,6 +185,8 @@ def _shifted(node: Node) -> Sequence[Value] | None:
     loop, b = Loop.of(node), Builder().at(node, node.phase)
     count = loop.count
     assert isinstance(count, int), "sizes are ints"
+    if is_of_elements(loop):
+        return None  # one kernel has the old values in registers
     after = {source.value: value for source, value in loop.graph.updates}
     first = {source.value: value for source, value in zip(loop.carry_inputs, loop.carries)}
     inputs = {source.value for source in loop.graph.inputs}

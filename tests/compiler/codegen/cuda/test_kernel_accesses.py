@@ -128,6 +128,7 @@ ELSEWHERE = {
     "boxes.cu": "ops/copies/test_boxes.py",
     "chain.cu": "chain/test_chain_kernel.py",
     "compare.cu": "test_kernel_accesses.py",
+    "each_element.cu": "recurrent/test_each_element.py",
     "few_channels_sums.cu": "contraction/test_few_channels.py",
     "pair_gradient.cu": "attention/test_bias.py",
     "few_queries.cu": "attention/test_few_queries.py",

@@ -1,19 +1,7 @@
 // How the blocks of a loop's resident kernel exchange the left factors of its products. The text in front says THREADS,
 // WARPS, BLOCKS, ROWS, H, the width of a state, J, how many of its columns a block owns, and WORD, the elements of a word.
 
-__device__ __forceinline__ float rounded_bf16(float x) {
-  bf16 y;
-  store(&y, x);
-  return wide(y);
-}
-__device__ __forceinline__ float rounded_f16(float x) {
-  f16 y;
-  store(&y, x);
-  return wide(y);
-}
-__device__ __forceinline__ bool wide(bool x) { return x; }
-__device__ __forceinline__ void store(bool *to, bool x) { *to = x; }
-__device__ __forceinline__ float sign_of(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x != x ? x : 0.0f; }
+#include "rounded.cuh"
 
 // The exchange of the products' left factors. A block puts its J columns of a row, in each group of H, into WORDS words of 16
 // bytes: WORD elements, and above them the number of the step, from 1. So a word itself says that it is there, a reader needs

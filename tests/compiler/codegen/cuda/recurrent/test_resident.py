@@ -99,7 +99,7 @@ def test_numbers_of_late_steps(first: int, tmp_path: Path, fuzz_seed: int, monke
 @pytest.mark.parametrize(
     ("loop", "why"),
     [
-        ("scan xt in x along T carry h into y { h = tanh(xt * h); yield h }", "no product"),
+        ("scan xt in x along T carry h into y { h = cumsum(xt * h); yield h }", "fused_rows|cumsum"),
         ("scan xt in x along T carry h into y { h = softmax(xt + h @ r); yield h }", "softmax|fused|max"),
         ("scan xt in x along T into y { k = tanh(sin(xt) @ r); yield k }", "carries nothing"),
     ],
