@@ -9,6 +9,7 @@ Why some passes are where they are; a new one may rely on this:
 - ``written_attention`` before ``autodiff``: the gradient is then that of attention, not that of its products.
 - ``image_transposes`` after ``channels_last``, which places the convolutions: it moves transposes around other ops.
 - ``free_transposes`` after all that move transposes: until then one that moves nothing cancels its inverse.
+- ``wide_rows`` after all that pad rows, and before ``fuse``, whose nodes have more than one operand's rows.
 - ``fuse`` before the other passes over pointwise nodes: these make its nodes larger, or let them read and write parts.
 - ``training_epilogue`` after ``inline`` and ``row_bodies``: a sum that its readers compute costs even less.
 - ``small_producers`` after the passes that join reductions: its steps may be smaller than the result of the node.
@@ -94,6 +95,7 @@ from dslc.compiler.passes.lower.layout.pad_classes import pad_classes
 from dslc.compiler.passes.lower.layout.pad_columns import pad_columns
 from dslc.compiler.passes.lower.layout.pad_widths import pad_widths
 from dslc.compiler.passes.lower.layout.transposes import transposes
+from dslc.compiler.passes.lower.layout.wide_rows import wide_rows
 from dslc.compiler.passes.lower.loops.after_loops import after_loops
 from dslc.compiler.passes.lower.loops.half_loops import half_loops
 from dslc.compiler.passes.lower.loops.loop_tails import loop_tails
@@ -150,6 +152,7 @@ LOWERING: Final[tuple[Pass, ...]] = (
         free_transposes,
         when(calls_libraries, pad_classes),
         when(calls_libraries, pad_widths),
+        when(batches_launches, wide_rows),
     ),
     when(batches_launches, known_values),
     pad_columns,

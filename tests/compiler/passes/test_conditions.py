@@ -32,7 +32,7 @@ CONDITIONAL = {
     "transposes", "image_transposes", "half_reads", "half_loops", "after_loops", "attention_views", "library_epilogue",
     "pad_classes", "half_orders", "few_queries", "few_rows_epilogue", "order_rows", "put_rows", "row_bodies",
     "gather_casts", "placed_pads", "together", "joined_slices", "stacked", "replacements", "pieces",
-    "partial_windows", "attention_transposes", "known_values", "small_producers", "pad_widths",
+    "partial_windows", "attention_transposes", "known_values", "small_producers", "pad_widths", "wide_rows",
 }  # fmt: skip
 
 

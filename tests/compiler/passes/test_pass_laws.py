@@ -21,7 +21,7 @@ NAMES = [pass_name(step) for step in PIPELINE]
 #: These add the numbers of a sum in another order. Sums of the examples have at most so many terms.
 REORDERING = {
     "after_loops", "attention_forms", "channels_last", "decompose", "order_rows", "transposes", "image_transposes",
-    "pad_classes", "pad_widths", "written_attention",
+    "pad_classes", "pad_widths", "wide_rows", "written_attention",
 }  # fmt: skip
 TERMS = 32 * 32 * 32
 #: It adds the backward pass and the updates, which a second run would differentiate again.
@@ -44,6 +44,7 @@ WITHOUT_EXAMPLE = OF_PREDICT | {
     "attention_transposes",
     "free_transposes",
     "pad_widths",
+    "wide_rows",
     "joined_loops",
     "loop_tails",
 }

@@ -96,7 +96,7 @@ def simplify_graph(graph: Graph) -> Graph:
             # A constant that fills a state is written in place. If shared, it would take memory and be copied.
             return node.outputs
         while True:
-            better = rewritten(node) or _folded(node)
+            better = rewritten(node) or folded(node)
             if better is None and (small := narrowed(node, lambda n: rule(n)[0])) is not None:
                 [value] = rule(small)
                 better = value if value.type == node.types[0] else expanded_like(value, node)
@@ -127,7 +127,7 @@ def attr_key(attr: Attr) -> Hashable:
     return (type(attr).__name__, attr)
 
 
-def _folded(node: Node) -> Node | None:
+def folded(node: Node) -> Node | None:
     """A ``full`` that replaces a pure node of small constants if all elements of its result are equal."""
     if not node.inputs or node.op.random or node.op is scan or len(node.outputs) != 1:
         return None
