@@ -33,6 +33,7 @@ CONDITIONAL = {
     "pad_classes", "half_orders", "few_queries", "few_rows_epilogue", "order_rows", "put_rows", "row_bodies",
     "gather_casts", "placed_pads", "together", "joined_slices", "stacked", "replacements", "pieces",
     "partial_windows", "attention_transposes", "known_values", "small_producers", "pad_widths", "wide_rows",
+    "loop_tails",
 }  # fmt: skip
 
 
