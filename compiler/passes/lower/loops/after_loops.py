@@ -75,6 +75,7 @@ def _summed(node: Node) -> Sequence[Value] | None:
             outputs.append(results[source])
             continue
         totals = [_total(term, [stacks[v] for v in _rows(loop, [term])], b) for term in terms[source]]
+        totals = [x if x.type == first.type else b(OPS["reshape"], x, shape=first.type.shape) for x in totals]
         result, *more = totals if _is_nothing(first) else [first, *totals]
         for total in more:
             result = b(OPS["add"], result, total)
@@ -97,21 +98,33 @@ def _terms(loop: Loop, source: Input, value: Value) -> list[Node]:
         rest = [v for v in made.inputs if v not in sums]
         if len(sums) != 1 or len(rest) != 1 or read.count(rest[0]) != 1:
             return []
-        found += [v.producer for v in sums if isinstance(v.producer, Node)]
+        found += map(_sum_in, sums)
         value = rest[0]
     return found[::-1]
 
 
 def _is_sum(loop: Loop, value: Value) -> bool:
     """Whether it is the sum of rows that the steps make: ``sum_to``, or the product of two matrices with such rows."""
-    made, constants = value.producer, {source.value for source in loop.const_inputs}
-    if not isinstance(made, Node) or any(v in constants for v in made.inputs):
+    constants = {source.value for source in loop.const_inputs}
+    if not isinstance(value.producer, Node):
+        return False
+    made = _sum_in(value)
+    if any(v in constants for v in made.inputs):
         return False
     if made.op.name == "matmul":
         turned = made.attrs["transpose_a"] and not made.attrs["transpose_b"]
         return bool(turned) and all(v.type.rank == 2 for v in made.inputs)
-    shape, rows = value.type.shape, made.inputs[0].type.shape if made.inputs else ()
-    return made.op.name == "sum_to" and bool(shape) and rows[len(rows) - len(shape) :] == shape
+    shape, rows = made.types[0].shape, made.inputs[0].type.shape if made.inputs else ()
+    last = rows[len(rows) - len(shape) :]
+    return made.op.name == "sum_to" and bool(shape) and all(size in (row, 1) for size, row in zip(shape, last))
+
+
+def _sum_in(value: Value) -> Node:
+    """The node that makes a value, or what this reshapes."""
+    made = value.producer
+    assert isinstance(made, Node)
+    before = made.inputs[0].producer if made.op.name == "reshape" else None
+    return before if isinstance(before, Node) else made
 
 
 def _rows(loop: Loop, terms: Sequence[Node]) -> list[Value]:

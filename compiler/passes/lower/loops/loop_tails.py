@@ -1,4 +1,5 @@
-"""Computes after a loop what no later step needs, if each element of the carries then needs only itself.
+"""Computes before a loop what needs no carry, and after it what no later step needs, if elements of the carries then
+need only themselves.
 
 Before, in a selective scan, whose step sums over the numbers of a state::
 
@@ -22,38 +23,54 @@ After::
 
 A GPU computes such a loop in one kernel (``codegen/cuda/recurrent/each_element.py``), in which a thread has an element
 of the carries in a register for all steps. Launches for each step take far longer than what this adds to memory.
-Values that depend on no carry leave the loop, too, if it yields them. Sums are of the same terms; a kernel for all
-steps may add them in another order. Linear in nodes and reads.
+What depends on no carry and is more than pointwise ops leaves the loop, too; a product over one term, as of keys and
+values, is pointwise. Sums are of the same terms; a kernel for all steps may add them in another order. Linear in nodes
+and reads.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Input, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder, Pointwise
-from dslc.compiler.ir.scan import Loop, loop_node, scan
-from dslc.compiler.ir.sizes import Size
+from dslc.compiler.ir.scan import Loop, loop_node, new_input, scan
 from dslc.compiler.ir.types import DType, alike
 from dslc.compiler.ops.attrs import int_tuple
+from dslc.compiler.passes.rebuild import nodes_reading
 
 _FLOATS: Final = (DType.F32, DType.BF16, DType.F16)
-#: That a loop may yield more: the states of all steps, which a step used and forgot.
+#: Ops besides pointwise ones of which all steps can be computed at once.
+_LEAVING: Final = ("full", "reshape", "expand", "sum", "sum_to", "transpose", "matmul", "slice", "pad")
+#: That a loop may read and yield more: the states of all steps, which a step used and forgot.
 _MOST_BYTES: Final = 2 << 30
 
 
 def loop_tails(graph: Graph) -> Graph:
     """The graph with such loops; the same object if nothing changes. Idempotent."""
-    return graph.rewrite(lambda node: _without_tail(node) if node.op is scan else None)
+    return graph.rewrite(lambda node: _moved(node) if node.op is scan else None)
 
 
 def is_of_elements(loop: Loop) -> bool:
-    """Whether each element of the carries depends on the same element before, and on constants and sequences."""
-    shapes = {v.type.shape for v in loop.carries}
-    nodes = order([value for _, value in loop.graph.updates])
-    kept = all(v.type.dtype in _FLOATS for v in loop.carries)
-    return len(shapes) == 1 and kept and bool(nodes) and all(map(_is_of_elements, nodes))
+    """Whether each element of the carries depends on the same element before, and on elements of constants, sequences,
+    and what can be computed from these for all steps."""
+    if len({v.type.shape for v in loop.carries}) != 1 or any(v.type.dtype not in _FLOATS for v in loop.carries):
+        return False
+    carried, core = _carried(loop), order([value for _, value in loop.graph.updates])
+    return bool(core) and all(
+        _is_of_elements(each) or (each.outputs[0] not in carried and _may_leave(each)) for each in core
+    )
+
+
+def _carried(loop: Loop) -> set[Value]:
+    """The values of the body that depend on a carry."""
+    found = {source.value for source in loop.carry_inputs}
+    for each in loop.graph.nodes:
+        if any(v in found for v in each.inputs):
+            found.update(each.outputs)
+    return found
 
 
 def _is_of_elements(node: Node) -> bool:
@@ -62,83 +79,137 @@ def _is_of_elements(node: Node) -> bool:
     return node.op.name in ("full", "expand") or (isinstance(node.op, Pointwise) and not node.op.random)
 
 
-def _without_tail(node: Node) -> Sequence[Value] | None:
-    loop = Loop.of(node)
-    if not loop.carries or not isinstance(loop.count, int) or not is_of_elements(loop):
-        return None
-    tail = _Tail(loop)
-    if not tail.nodes or not all(map(_may_leave, tail.nodes)) or tail.bytes_more > _MOST_BYTES:
-        return None
-    return tail.leaving(Builder().at(node, node.phase))
-
-
 def _may_leave(node: Node) -> bool:
     """Whether all steps of a node can be computed at once."""
     if len(node.outputs) != 1 or node.op.random:
         return False
-    return isinstance(node.op, Pointwise) or node.op.name in ("full", "reshape", "expand", "sum", "sum_to", "transpose")
+    return isinstance(node.op, Pointwise) or node.op.name in _LEAVING
 
 
-class _Tail:
-    """What a loop computes besides its carries. ``nodes``: in order. ``stacks``: the values that the loop yields
-    instead, carries and what makes them from the old ones."""
+def _moved(node: Node) -> Sequence[Value] | None:
+    loop = Loop.of(node)
+    assert isinstance(loop.count, int), "sizes are ints"
+    graph = loop.graph.rewrite(_outer_product)
+    loop, changes = dataclasses.replace(loop, graph=graph), graph is not loop.graph
+    if loop.carries and not is_of_elements(loop):
+        return None
+    parts = _Parts(loop)
+    if not (parts.heads or parts.tails or changes) or not all(map(_may_leave, (*parts.heads, *parts.tails))):
+        return None
+    return None if parts.bytes_more > _MOST_BYTES else _Apart(parts, Builder().at(node, node.phase)).results()
+
+
+def _outer_product(node: Node) -> tuple[Value, ...] | None:
+    """A product over one term as one of elements; the sign of a zero may be another."""
+    if node.op.name != "matmul":
+        return None
+    b, turned = Builder().at(node, node.phase), (node.attrs["transpose_a"], node.attrs["transpose_b"])
+    factors, dtype = list[Value](), node.types[0].dtype
+    for x, is_turned in zip(node.inputs, turned):
+        *batch, rows, columns = x.type.ints
+        x = b(OPS["reshape"], x, shape=(*batch, columns, rows)) if is_turned and 1 in (rows, columns) else x
+        factors.append(x if x.type.dtype is dtype else b(OPS["cast"], x, dtype=dtype))
+    left, right = factors
+    return (b(OPS["mul"], left, right),) if left.type.ints[-1] == right.type.ints[-2] == 1 else None
+
+
+class _Parts:
+    """What a loop computes. ``heads``: the nodes before it, in order, of which it reads ``given``; ``tails``: those
+    after it; ``stacks``: what it yields for them, carries and what makes them from the old ones."""
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.yields = list(loop.graph.outputs.values())
-        shape = loop.carries[0].type.shape
-        core = set(order([value for _, value in loop.graph.updates]))
-        carried = {source.value for source in loop.carry_inputs}
-        for each in loop.graph.nodes:
-            if any(v in carried for v in each.inputs):
-                carried.update(each.outputs)
+        shapes, carried = {v.type.shape for v in loop.carries}, _carried(loop)
+        updates = [value for _, value in loop.graph.updates]
+        core = order(updates)
+        hard = {each for each in core if not _is_of_elements(each)}
+        read = {v for each in core if each not in hard for v in each.inputs} | set(updates)
+        self.given = [each.out for each in core if each in hard and each.out in read]
+        self.heads = order(self.given)
 
         def stays(value: Value) -> bool:
             inside = isinstance(value.producer, Input) or value.producer in core
-            return inside and value in carried and value.type.shape == shape
+            return inside and value in carried and value.type.shape in shapes
 
-        read = dict.fromkeys(self.yields)
-        nodes: list[Node] = []
+        wanted = dict.fromkeys(self.yields)
+        tails: list[Node] = []
         for each in reversed(loop.graph.nodes):
-            if any(v in read and not stays(v) for v in each.outputs):
-                nodes.append(each)
-                read.update(dict.fromkeys(each.inputs))
-        self.nodes = nodes[::-1]
-        self.stacks = [v for v in read if stays(v)]
+            if each not in self.heads and any(v in wanted and not stays(v) for v in each.outputs):
+                tails.append(each)
+                wanted.update(dict.fromkeys(each.inputs))
+        self.tails = tails[::-1]
+        self.stacks = [v for v in wanted if stays(v)]
 
     @property
     def bytes_more(self) -> int:
-        """What the loop yields more than before."""
+        """What the loop reads and yields more than before."""
         assert isinstance(self.loop.count, int)
-        return self.loop.count * sum(v.type.bytes for v in self.stacks if v not in self.yields)
+        more = [*self.given, *(v for v in self.stacks if v not in self.yields)]
+        more += [] if self.loop.carries else [each.out for each in self.tails if each.out not in self.yields]
+        return self.loop.count * sum(v.type.bytes for v in more)
 
-    def leaving(self, b: Builder) -> list[Value]:
-        """The results of the loop without these nodes, and of the nodes after it."""
-        loop, after = self.loop, dict(self.loop.graph.updates)
-        made = loop_node(
-            b,
-            dict(zip(loop.const_inputs, loop.consts)),
-            {source: (first, after[source]) for source, first in zip(loop.carry_inputs, loop.carries)},
-            dict(zip(loop.sequence_inputs, loop.sequences)),
-            self.stacks,
-            order([*self.stacks, *after.values()]),
-            loop.count,
-            loop.reverse,
-        )
-        carries = len(loop.carries)
-        all_steps = dict(zip((source.value for source in loop.sequence_inputs), loop.sequences))
-        all_steps |= dict(zip(self.stacks, made.outputs[carries:]))
-        same = dict(zip((source.value for source in loop.const_inputs), loop.consts))
-        for each in self.nodes:
-            at = Builder().at(each, each.phase)
-            if all(v in same for v in each.inputs):
-                same[each.out] = at(each.op, *(same[v] for v in each.inputs), **each.attrs)
-            else:
-                inputs = [(all_steps.get(v) or same[v], v in all_steps) for v in each.inputs]
-                all_steps[each.out] = _of_all_steps(at, each, inputs)
-        count = made.outputs[carries:][0].type.shape[0] if self.stacks else loop.count
-        results = [all_steps[v] if v in all_steps else _repeated(b, same[v], count) for v in self.yields]
-        return [*made.outputs[:carries], *results]
+
+class _Apart:
+    """Computes the parts. ``known``: a value of the body -> what it is outside, and whether that has an axis of steps
+    before its own."""
+
+    def __init__(self, parts: _Parts, b: Builder) -> None:
+        self.parts, self.b, loop = parts, b, parts.loop
+        self.known: dict[Value, tuple[Value, bool]] = {}
+        for sources, values, stacked in (
+            (loop.const_inputs, loop.consts, False), (loop.sequence_inputs, loop.sequences, True)
+        ):  # fmt: skip
+            self.known.update((source.value, (value, stacked)) for source, value in zip(sources, values))
+
+    def results(self) -> list[Value]:
+        """Those of the loop that was; one that carries nothing is none any more."""
+        parts, loop = self.parts, self.parts.loop
+        for each in parts.heads:
+            self._compute(each)
+        if not loop.carries:
+            for each in parts.tails:
+                self._compute(each)
+            return [*map(self._stacked, parts.yields)]
+        made = self._loop()
+        self.known.update((v, (stack, True)) for v, stack in zip(parts.stacks, made.outputs[len(loop.carries) :]))
+        for each in parts.tails:
+            self._compute(each)
+        return [*made.outputs[: len(loop.carries)], *map(self._stacked, parts.yields)]
+
+    def _loop(self) -> Node:
+        """The loop that reads what the heads give and yields what the tails read."""
+        parts, loop = self.parts, self.parts.loop
+        consts = dict(zip(loop.const_inputs, loop.consts))
+        sequences = dict(zip(loop.sequence_inputs, loop.sequences))
+        new: dict[Value, Value] = {}
+        for value in parts.given:
+            outside, stacked = self.known[value]
+            to, kind = (sequences, "x") if stacked else (consts, "const")
+            source = new_input(kind, len(to), value.type)
+            to[source] = outside
+            new[value] = source.value
+        nodes_reading([each for each in loop.graph.nodes if each not in parts.heads], new)
+        after = {source: new.get(value, value) for source, value in loop.graph.updates}
+        stacks = [new.get(v, v) for v in parts.stacks]
+        carries = {source: (first, after[source]) for source, first in zip(loop.carry_inputs, loop.carries)}
+        nodes = order([*stacks, *after.values()])
+        return loop_node(self.b, consts, carries, sequences, stacks, nodes, loop.count, loop.reverse)
+
+    def _compute(self, node: Node) -> None:
+        b, inputs = Builder().at(node, node.phase), [self.known[v] for v in node.inputs]
+        if any(stacked for _, stacked in inputs):
+            self.known[node.out] = (_of_all_steps(b, node, inputs), True)
+        else:
+            self.known[node.out] = (b(node.op, *(v for v, _ in inputs), **node.attrs), False)
+
+    def _stacked(self, value: Value) -> Value:
+        """A result of each step, as a stack."""
+        outside, stacked = self.known[value]
+        if stacked:
+            return outside
+        whole = self.b(OPS["reshape"], outside, shape=(1, *outside.type.shape))
+        return self.b(OPS["expand"], whole, shape=(self.parts.loop.count, *outside.type.shape))
 
 
 def _of_all_steps(b: Builder, node: Node, inputs: Sequence[tuple[Value, bool]]) -> Value:
@@ -146,7 +217,7 @@ def _of_all_steps(b: Builder, node: Node, inputs: Sequence[tuple[Value, bool]]) 
     own, attrs = node.types[0].shape, dict(node.attrs)
     [count] = {v.type.shape[0] for v, stacked in inputs if stacked}
     values = [_aligned(b, v, len(own)) if stacked else v for v, stacked in inputs]
-    if isinstance(node.op, Pointwise):
+    if isinstance(node.op, Pointwise) or node.op.name == "matmul":
         return b(node.op, *values, **attrs)
     [(x, _)] = inputs
     match node.op.name:
@@ -157,6 +228,12 @@ def _of_all_steps(b: Builder, node: Node, inputs: Sequence[tuple[Value, bool]]) 
         case "sum":
             over = tuple(axis + 1 for axis in int_tuple(attrs, "over"))
             return b(node.op, x, **{**attrs, "over": over})
+        case "slice":
+            whole = {"starts": 0, "stops": count, "steps": 1}
+            return b(node.op, x, **{name: (first, *int_tuple(attrs, name)) for name, first in whole.items()})
+        case "pad":
+            sides = {name: (0, *int_tuple(attrs, name)) for name in ("low", "high", "interior")}
+            return b(node.op, x, **{**attrs, **sides})
         case "transpose":
             return b(node.op, x, perm=(0, *(axis + 1 for axis in int_tuple(attrs, "perm"))))
     ones = (1,) * (x.type.rank - 1 - len(own))  # sum_to
@@ -169,8 +246,3 @@ def _aligned(b: Builder, x: Value, rank: int) -> Value:
     count, *own = x.type.shape
     missing = (1,) * (rank - len(own))
     return b(OPS["reshape"], x, shape=(count, *missing, *own)) if missing else x
-
-
-def _repeated(b: Builder, x: Value, count: Size) -> Value:
-    """A value that is the same in all steps, as a stack."""
-    return b(OPS["expand"], b(OPS["reshape"], x, shape=(1, *x.type.shape)), shape=(count, *x.type.shape))

@@ -23,6 +23,16 @@ LOOPS = {
         "h = exp(unsqueeze(d, 2)*a)*h + unsqueeze(d*x, 2)*unsqueeze(n, 1)\n    yield sum(h*unsqueeze(n, 1), over=2)",
     ),
     "two carries": ("h, m", "[B, 8]", "m = maximum(m - 0.1, x)\n    h = where(x > h, h + d, 0.5*h) + m\n    yield h*m"),
+    "products": (
+        "h", "[B, 8, 4]",
+        "h = sigmoid(unsqueeze(d, 2)*a)*h + unsqueeze(x, 2) @ unsqueeze(n, 1)\n"
+        "    yield (h @ unsqueeze(n, 2))[:, :, 0]",
+    ),
+    "keys and values with a bonus": (
+        "h", "[B, 8, 4]",
+        "k = unsqueeze(x, 2) @ unsqueeze(n, 1)\n    y = ((h + a*k) @ unsqueeze(n, 2))[:, :, 0]\n"
+        "    h = sigmoid(unsqueeze(d, 2))*h + k\n    yield y",
+    ),
     "an outer product": (
         "h", "[B, 8, 8]",
         "h = unsqueeze(sigmoid(d), 2)*h + unsqueeze(x, 2)*unsqueeze(d, 1)\n    yield sum(h*unsqueeze(x, 1), over=2)",

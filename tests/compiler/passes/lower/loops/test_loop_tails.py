@@ -25,6 +25,18 @@ SELECTIVE = "h = exp(unsqueeze(d, 2)*a)*h + unsqueeze(d*x, 2)*unsqueeze(n, 1)\n 
 STEPS = {
     "a sum": f"{SELECTIVE}yield sum(h*unsqueeze(n, 1), over=2)",
     "old carries, and values without a carry": f"y = sum(h, over=2)\n    {SELECTIVE}yield d*x + y",
+    "products of vectors and states": (
+        "k = unsqueeze(x, 2) @ unsqueeze(n, 1)\n    h = sigmoid(unsqueeze(d, 2)*a)*h + k\n"
+        "    yield (h @ unsqueeze(n, 2))[:, :, 0]"
+    ),
+    "keys and values with a bonus": (
+        "k = unsqueeze(x, 2) @ unsqueeze(n, 1)\n    y = ((h + a*k) @ unsqueeze(n, 2))[:, :, 0]\n"
+        "    h = sigmoid(unsqueeze(d, 2))*h + k\n    yield y"
+    ),
+    "sums and transposes of the sequences": (
+        "h = a*h + unsqueeze(sum(d, over=1, keep=true), 2) + unsqueeze(x, 2)*unsqueeze(n, 1)\n"
+        "    yield sum(transpose(h, [0, 2, 1]), over=1)"
+    ),
     "values that are the same in all steps": f"{SELECTIVE}yield sum(h, over=2) + stop_gradient(sum(a, over=1))",
 }
 
@@ -43,7 +55,7 @@ def graph_of(step: str, folder: Path, entry: str = "train_step") -> Graph:
 def sums(graph: Graph) -> list[str]:
     """The ops of loops that sum."""
     nodes = [each for loop in graph.nodes if loop.op is scan for each in Loop.of(loop).graph.nodes]
-    return [each.op.name for each in nodes if each.op.name in ("sum", "sum_to", "transpose")]
+    return [each.op.name for each in nodes if each.op.name in ("sum", "sum_to", "transpose", "matmul")]
 
 
 @pytest.mark.parametrize("name", sorted(STEPS))
@@ -59,6 +71,12 @@ def test_values_are_kept(name: str, tmp_path: Path, fuzz_seed: int) -> None:
     assert before.keys() == after.keys()
     for key, value in before.items():
         np.testing.assert_allclose(after[key], value, rtol=0, atol=1e-12 * max(1.0, np.abs(value).max()), err_msg=key)
+
+
+def test_a_loop_that_carries_nothing_is_none(tmp_path: Path) -> None:
+    graph = graph_of("h = h + 1\n    yield (unsqueeze(x, 1) @ a)[:, 0] @ a.T", tmp_path, entry="predict")
+    assert scan in [node.op for node in graph.nodes]
+    assert scan not in [node.op for node in loop_tails(graph).live_nodes()]
 
 
 def test_a_loop_stays_if_its_elements_need_others(tmp_path: Path) -> None:
