@@ -18,6 +18,7 @@ class Names:
         self.prefix = prefix
         self._of_site: dict[int, str] = {}
         self._taken: dict[str, Span] = {}
+        self._unlabelled: set[str] = set()
         self._sites: list[Tree] = []  # keeps the trees alive, so that their ids are not reused
 
     def base(self, site: Tree, wanted: str, span: Span, *, label: bool) -> str:
@@ -27,19 +28,19 @@ class Names:
             return known
         name = wanted
         if label and name in self._taken:
-            raise Problem(
-                "E0104",
-                f"the label `{name}` is used twice in this body",
-                span,
-                "again here",
-                also=(Label(self._taken[name], "first here"),),
-                help="labels become parameter names: give each call its own",
-            )
+            if name in self._unlabelled:
+                what, help = "is the name of a call without one", "give the first call a label of its own, too"
+            else:
+                what, help = "is used twice in this body", "labels become parameter names: give each call its own"
+            also = (Label(self._taken[name], "first here"),)
+            raise Problem("E0104", f"the label `{name}` {what}", span, "again here", also=also, help=help)
         count = 1
         while name in self._taken:
             count += 1
             name = f"{wanted}_{count}"
         self._taken[name] = span
+        if not label:
+            self._unlabelled.add(name)
         self._of_site[id(site)] = name
         self._sites.append(site)
         return name

@@ -53,6 +53,7 @@ BAD: dict[str, tuple[str, list[str]]] = {
     ),
     "poisoned_is_silent": (net("  a = x + wrong\n  b = a + 1\n  c = relu(b)\n  return c |> linear(4)"), ["E0102"]),
     "const_twice": (net("  return x |> linear(4)", before="const K = 3\nconst K = 4\n"), ["E0103"]),
+    "label_of_a_call_without_one": (net("  return x |> linear(8) |> linear(4) as linear"), ["E0104"]),
     "label_twice": (net("  return x |> linear(8) as a |> linear(4) as a"), ["E0104"]),
     "block_cycle": (
         net(
