@@ -12,11 +12,12 @@ from gpu_kernels import simulator
 from gpu_kernels.on_ptx_machine import run_launches
 
 from dslc.compiler.check.model import check_file
-from dslc.compiler.codegen.cuda.recurrent import lower, scalar_division
+from dslc.compiler.codegen.cuda.recurrent import lower
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell
 from dslc.compiler.codegen.cuda.recurrent.division import Division
 from dslc.compiler.codegen.cuda.recurrent.lower import resident
-from dslc.compiler.codegen.cuda.recurrent.tensor_core_division import TensorCoreDivision
+from dslc.compiler.codegen.cuda.recurrent.scalar_division import ScalarDivision
+from dslc.compiler.codegen.cuda.recurrent.tensor_core_division import TensorCoreDivision, factors_of
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scan import Loop, int_count, scan
@@ -38,6 +39,9 @@ CELLS = {
     "rnn": (1, "h", "h = tanh(xt @ w + h @ r + b)\n"),
     "two products, one after the other": (1, "h, c", "c = tanh(xt @ w + h @ r)\nh = tanh(c @ r + b) + c\n"),
 }  # fmt: skip
+
+#: Of a precision, how far an element may be from what a loop means; most elements are much closer.
+MOST = {"bf16": 0.05, "tf32": 2e-3, "f32": 1e-5}
 
 
 def loops_of(cell: str, width: int, rows: int, steps: int, folder: Path, precision: str = "bf16") -> list[Node]:
@@ -110,24 +114,32 @@ def values_of(node: Node, xs: list[np.ndarray]) -> list[np.ndarray]:
         results = [known[values[i]] for i in results_of(node.attrs, len(values))]
         return results if node.op.name == "fused" else [np.stack(results, node.attrs["axis"])]
     if node.attrs.get("tf32"):
-        xs = [((x.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32) for x in xs]
+        xs = [rounded_to_tf32(x).astype("f8") for x in xs]
     attrs = {name: each.value if isinstance(each, DType) else each for name, each in node.attrs.items()}
     found = xs if node.op.name == "cast" else node.op.meaning(xs, attrs)
     return [simulator.held(np.asarray(y, "f4"), t.dtype) for y, t in zip(found, node.types, strict=True)]
 
 
-def compare(found: list[np.ndarray], wanted: list[np.ndarray], most: float = 0.05) -> None:
+def rounded_to_tf32(x: np.ndarray) -> np.ndarray:
+    """f32 with 10 bits, ties to even."""
+    bits = x.view(np.uint32)
+    return ((bits + 0xFFF + (bits >> 13 & 1)) & 0xFFFFE000).view(np.float32)
+
+
+def compare(found: list[np.ndarray], wanted: list[np.ndarray], most: float = MOST["bf16"]) -> None:
     for one, other in zip(found, wanted, strict=True):
         apart = np.abs(one - other) / np.maximum(1, np.abs(other))
-        assert np.median(apart) < 1e-6, "but for values that round to another neighbour of 16 bits"
+        assert np.median(apart) < 1e-6, "but for values that round to another neighbour of 16 bits or TF32"
         assert apart.max() < most
 
 
-def divide(monkeypatch: pytest.MonkeyPatch, warps: int, columns: int) -> None:
+def divide(monkeypatch: pytest.MonkeyPatch, warps: int, columns: int, loads: int = 8) -> None:
     """Has loops divided into more blocks than the model would choose for such small ones."""
 
     def divided(cell: Cell, loops: int = 1) -> Division:
-        kind = TensorCoreDivision if cell.factor.is_half else scalar_division.ScalarDivision
-        return kind(cell, warps, columns)
+        factors = factors_of(cell)
+        if factors is None:
+            return ScalarDivision(cell, warps, columns)
+        return TensorCoreDivision(cell, warps, columns, factors, loads)
 
     monkeypatch.setattr(lower, "best_division", divided)

@@ -6,17 +6,19 @@ from dslc.compiler.codegen.cuda.kernel_spec import Unfit
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell
 from dslc.compiler.codegen.cuda.recurrent.division import MOST_BLOCKS, Division
 from dslc.compiler.codegen.cuda.recurrent.scalar_division import scalar_divisions
-from dslc.compiler.codegen.cuda.recurrent.tensor_core_division import dense_divisions, tensor_core_divisions
+from dslc.compiler.codegen.cuda.recurrent.tensor_core_division import factors_of, tensor_core_divisions
 
 
 def best_division(cell: Cell, loops: int = 1) -> Division:
     """The division of a cell's kernel whose step takes the least time by the model. ``loops``: so many with this cell
-    share the multiprocessors; more than one may need a dense division. Raises Unfit if no one fits."""
+    share the multiprocessors. Raises Unfit if no one fits."""
     most_blocks = MOST_BLOCKS // loops
-    divisions = tensor_core_divisions if cell.factor.is_half else scalar_divisions
-    fitting: list[Division] = [division for division in divisions(cell, most_blocks) if division.fits]
-    if loops > 1 and not fitting and cell.factor.is_half:
-        fitting = [division for division in dense_divisions(cell, most_blocks) if division.fits]
+    factors = factors_of(cell)
+    fitting: list[Division] = []
+    if factors is not None:
+        fitting += tensor_core_divisions(cell, factors, most_blocks)
+    if not cell.factor.is_half:
+        fitting += (division for division in scalar_divisions(cell, most_blocks) if division.fits)
     if not fitting:
         kept = "registers" if cell.factor.is_half else "shared memory"
         raise Unfit(f"its matrices or its rows do not fit the {kept} of all multiprocessors")

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import ClassVar, Final
+from typing import Final
 
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
 from dslc.compiler.ir.graph import Value
@@ -37,17 +37,33 @@ class Exchange:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What blocks exchange at once, 16 bytes: so many ``elements`` and the number of the step. ``threads`` fill it
+    together, of which the last have no element."""
+
+    elements: int
+    threads: int
+
+
 @dataclass(frozen=True)
 class Division(ABC):
     """Each block has ``warps`` and owns ``columns`` of the states [rows, width]: it computes them in each step, and
-    keeps the columns of the matrices that they need. ``word``: elements that blocks exchange at once, in 16 bytes.
-    ``file``: of ``kernels/``, with the products."""
+    keeps the columns of the matrices that they need."""
 
     cell: Cell
     warps: int
     columns: int
-    word: ClassVar[int]
-    file: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def word(self) -> Word:
+        """What blocks exchange."""
+
+    @property
+    @abstractmethod
+    def files(self) -> tuple[str, ...]:
+        """Those of ``kernels/`` with the words and the products."""
 
     @property
     def threads(self) -> int:
@@ -62,12 +78,12 @@ class Division(ABC):
     @property
     def words(self) -> int:
         """Words for the columns of a row that a block owns."""
-        return ceil_div(self.columns, self.word)
+        return ceil_div(self.columns, self.word.elements)
 
     @property
     def each(self) -> int:
-        """Elements of a thread; the last thread of those that fill a word has none."""
-        return ceil_div(self.cell.rows * (self.word + 1) * self.words, self.threads)
+        """Elements of a thread."""
+        return ceil_div(self.cell.rows * self.word.threads * self.words, self.threads)
 
     def row(self, shared: Value) -> int:
         """Words of a row of a shared value."""
@@ -97,6 +113,10 @@ class Division(ABC):
     @abstractmethod
     def cycles(self, product: Product) -> float:
         """Modelled cycles of a multiprocessor for a product in one step, when its left factor is there."""
+
+    def arrival_cycles(self, product: Product) -> float:
+        """Modelled cycles for which a block waits at least for words of a left factor, however few they are."""
+        return 0
 
     @property
     def matrix_elements(self) -> list[int]:
@@ -130,6 +150,7 @@ class Division(ABC):
         for product in self.cell.products.values():
             read = 16 * self.cell.rows * self.row(product.left)
             seconds += max(loops * self.blocks * read / _CACHE, read / _PORT) + self.cycles(product) / _CLOCK
+            seconds += self.arrival_cycles(product) / _CLOCK
         return seconds
 
     @cached_property

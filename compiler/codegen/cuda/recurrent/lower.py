@@ -13,6 +13,7 @@ from dslc.compiler.codegen.cuda.recurrent.cell import Cell, cell_of
 from dslc.compiler.codegen.cuda.recurrent.choose_division import best_division
 from dslc.compiler.codegen.cuda.recurrent.division import Division
 from dslc.compiler.codegen.cuda.recurrent.each_element import each_element, each_element_seconds, is_of_elements
+from dslc.compiler.codegen.cuda.recurrent.scalar_division import ScalarDivision
 from dslc.compiler.codegen.cuda.recurrent.source import step_source
 from dslc.compiler.codegen.cuda.region.kernel import sized
 from dslc.compiler.codegen.device_model import H200
@@ -26,10 +27,10 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.scan import int_count, scan
 from dslc.compiler.ir.types import DType
 
-#: Most rows with which a build without a choice takes a kernel whose products have f32 factors, if the model prefers
+#: Most rows with which a build without a choice takes a kernel whose products are scalar sums, if the model prefers
 #: it: an H200 was 1.1 to 5.8 times as fast with it at 1 to 32 rows, 0.7 to 1.05 at 64 (benchmarks/results/loops.md).
 #: The model counts too little for so many words.
-_MOST_ROWS_F32 = 32
+_MOST_SCALAR_ROWS = 32
 _MOST_LOOPS: Final = 8  # of a kernel, whose parameters are pointers of each
 
 
@@ -84,7 +85,7 @@ def resident_seconds(node: Node) -> float | None:
     if why_not_resident(node) is not None:
         return None
     cell = cell_of(node)
-    if not cell.factor.is_half and cell.rows > _MOST_ROWS_F32:
+    if isinstance(best_division(cell), ScalarDivision) and cell.rows > _MOST_SCALAR_ROWS:
         return None
     return _seconds(node, cell, 1)
 

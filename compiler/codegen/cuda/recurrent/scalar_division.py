@@ -1,4 +1,4 @@
-"""The division of a resident kernel whose products have factors in f32: scalar sums, and matrices in shared memory."""
+"""The division of a resident kernel whose products are scalar sums, with matrices in shared memory: f32 and TF32."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dslc.compiler.codegen.cuda.hardware import WARP
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
-from dslc.compiler.codegen.cuda.recurrent.division import Division
+from dslc.compiler.codegen.cuda.recurrent.division import Division, Word
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.sizes import ceil_div
 
+_WORD: Final = Word(elements=3, threads=4)
 _RING: Final = 3  # items of words on their way, as in the kernel
 _SHARED: Final = 227 << 10  # bytes that one block may have (CUDA C++ Programming Guide, compute capability 9.0)
 _MOST_WORDS: Final = 8  # of different widths of a block
@@ -42,10 +43,13 @@ _SHAPES: Final = [Shape(1 << i, 1 << j) for i in range(6) for j in range(4)]
 
 @dataclass(frozen=True)
 class ScalarDivision(Division):
-    """A word holds 3 elements."""
+    @property
+    def word(self) -> Word:
+        return _WORD
 
-    word: ClassVar[int] = 3
-    file: ClassVar[str] = "resident_scalars.cuh"
+    @property
+    def files(self) -> tuple[str, ...]:
+        return ("resident_scalars.cuh",)
 
     def pitch(self, shared: Value) -> int:
         return self.row(shared)
@@ -60,7 +64,7 @@ class ScalarDivision(Division):
 
     def quads(self, product: Product, shape: Shape) -> int:
         """Elements of the matrix that a lane multiplies a chunk by, in fours."""
-        return ceil_div(self.word * self.columns_of_lane(product, shape), 4)
+        return ceil_div(_WORD.elements * self.columns_of_lane(product, shape), 4)
 
     def turns(self, shape: Shape) -> int:
         """Batches of rows."""
@@ -78,7 +82,7 @@ class ScalarDivision(Division):
     def cycles_of(self, product: Product, shape: Shape) -> float:
         """Modelled cycles of a product in one step: of all instructions, or those for which a warp waits for words."""
         chunks, turns = self.chunks(product, shape), self.turns(shape)
-        sums = shape.batch * self.word * self.columns_of_lane(product, shape) / min(self.warps, _PARTS)
+        sums = shape.batch * _WORD.elements * self.columns_of_lane(product, shape) / min(self.warps, _PARTS)
         items = self.warps * turns * chunks
         working = items * (sums + (shape.batch + self.quads(product, shape)) * _LOAD)
         working += self.warps * turns * self.lane_sums(product, shape) * _SWAP
@@ -125,7 +129,7 @@ class ScalarDivision(Division):
 
 def scalar_divisions(cell: Cell, most_blocks: int) -> Iterator[ScalarDivision]:
     """Divisions to choose from: as many blocks as can be, and blocks whose words are full."""
-    least, word = ceil_div(cell.width, most_blocks), ScalarDivision.word
+    least, word = ceil_div(cell.width, most_blocks), _WORD.elements
     full = range(word * ceil_div(least, word), word * _MOST_WORDS + 1, word)
     for columns in sorted({min(cell.width, n) for n in (least, *full)}):
         for warps in _REGISTERS:

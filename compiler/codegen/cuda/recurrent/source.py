@@ -51,10 +51,10 @@ class _Source:
         one_way = {"REVERSE": int(self.reverse[0])} if len({*self.reverse}) == 1 else {}
         sizes = constants(
             THREADS=by.threads, WARPS=by.warps, J=by.columns, EACH=by.each, ROWS=cell.rows, H=cell.width,
-            **one_way, BLOCKS=by.blocks, WORD=by.word, TF32=int(cell.tf32),
+            **one_way, BLOCKS=by.blocks, WORD=by.word.elements, PART=by.word.threads, TF32=int(cell.tf32),
         )  # fmt: skip
         kind = f'#define MMA_TYPE "{cell.factor.value}"\n' if cell.factor.is_half else ""
-        head = kind + sizes + kernel_text(by.file) + Numbers(COUNT=1).text()
+        head = kind + sizes + "".join(map(kernel_text, by.files)) + Numbers(COUNT=1).text()
         pointers = parameters(self._pointers, len(self.number), len(self.reverse), by.scratch_bytes)
         pointers += "" if one_way else f"#define REVERSE {of_block([str(int(each)) for each in self.reverse])}\n"
         functions = [self._members(), self._begin(), self._fetch(), self._step(), self._end()]
@@ -131,10 +131,9 @@ class _Source:
         return "".join(lines)
 
     def _matrix(self, n: int, pointer: str) -> str:
-        """A product's matrix as its kernel loads it: 16-bit floats as bits; f32 with the shared memory for it."""
-        if self.cell.factor.is_half:
-            return f"reinterpret_cast<const unsigned short *>({pointer})"
-        return f"{pointer}, memory + {self.division.matrices_at + self.division.matrix_elements[n]}"
+        """A product's matrix as its kernel loads it: with the shared memory for it, if it stays there."""
+        ends = self.division.matrix_elements
+        return f"{pointer}, memory + {self.division.matrices_at + ends[n]}" if ends[-1] else pointer
 
     def _fetch(self) -> str:
         lines = ["  __device__ __forceinline__ void fetch(long long at) {\n", f"    {_EACH} {{\n"]

@@ -1,42 +1,69 @@
-"""The division of a resident kernel whose products have 16-bit factors: tensor cores, and matrices in registers."""
+"""The division of a resident kernel whose products run on tensor cores, with matrices in registers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Final
+from typing import Final, NamedTuple
 
 from dslc.compiler.codegen.cuda.recurrent.cell import Cell, Product
-from dslc.compiler.codegen.cuda.recurrent.division import Division
+from dslc.compiler.codegen.cuda.recurrent.division import Division, Word
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.sizes import ceil_div
 
 _TILE: Final = 8  # columns of an instruction
 _TALL: Final = 16  # rows of an instruction
 _CHUNK: Final = 4  # words that a warp takes at once
-#: Warps of a block -> the registers of a thread that may hold matrices.
-_REGISTERS: Final = {1: 112, 2: 112, 4: 112, 8: 112, 16: 48}
+#: Warps of a block -> the registers of a thread for matrices, inputs, sums and words on their way: of 255 or, with 16
+#: warps, 128, those that addresses and formulas leave. On sm_90, NVRTC keeps at most 200 bytes of a thread in local
+#: memory, mostly less than 50 (LSTMs, GRUs and sLSTMs of 256 to 1,024, 1 to 64 rows, in bf16 and TF32).
+_REGISTERS: Final = {1: 236, 2: 236, 4: 236, 8: 236, 16: 100}
 _SHARED: Final = 160 << 10  # bytes
-_MOST_LOADS: Final = 8  # on their way at once, of a word from each of two rows
-_LOAD: Final = 8  # registers of these words
-#: Registers of a thread for matrices, sums and words on their way, of the 255 that it has in blocks of at most 8 warps.
-#: On sm_90, NVRTC then keeps at most 64 bytes of a thread in local memory, as for divisions with 112 registers of
-#: matrices (GRUs of 800 to 928, 1 to 32 rows, both directions).
-_DENSE: Final = 216
-_DENSE_WARPS: Final = 8
-# An instruction m16n8k16 takes a multiprocessor 2 cycles, and the next one of its chain waits for it 33 cycles (Luo et
-# al. 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture").
+_LOAD: Final = 8  # registers of words from two rows
+_MOST_LOADS: Final = 8
+# An instruction m16n8k16 takes a multiprocessor 2 cycles, and the next one of its chain waits for it 33 cycles. A word
+# arrives some 270 cycles after it was asked for (Luo et al. 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU
+# Architecture"). m16n8k8 of TF32 has half the terms, at half the rate.
 _RATE: Final = 2
 _CHAIN: Final = 33
+_ARRIVAL: Final = 270
+
+
+class Factors(NamedTuple):
+    """How tensor cores take factors of a dtype, whose words are in ``file`` of ``kernels/``. ``registers``: of a lane
+    for a word's elements, of which an instruction takes two. ``unpack``: cycles of a multiprocessor until a warp has
+    these registers, from words of two rows: 10 instructions for each of TF32, of half the rate of others."""
+
+    word: Word
+    file: str
+    registers: int
+    unpack: int
+
+
+_HALF: Final = Factors(Word(elements=7, threads=8), "half_words.cuh", registers=4, unpack=0)  # m16n8k16
+_TF32: Final = Factors(Word(elements=6, threads=8), "tf32_words.cuh", registers=6, unpack=10)  # m16n8k8
+
+
+def factors_of(cell: Cell) -> Factors | None:
+    """How tensor cores take a cell's factors; None if they do not, as f32."""
+    return _HALF if cell.factor.is_half else _TF32 if cell.tf32 else None
 
 
 @dataclass(frozen=True)
 class TensorCoreDivision(Division):
-    """A word holds 7 elements of 16 bits."""
+    """``loads``: of words from two rows, so many are on their way to a thread at most."""
 
-    word: ClassVar[int] = 7
-    file: ClassVar[str] = "resident_cores.cuh"
+    factors: Factors
+    loads: int
+
+    @property
+    def word(self) -> Word:
+        return self.factors.word
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return self.factors.file, "resident_cores.cuh"
 
     @property
     def tall(self) -> int:
@@ -56,8 +83,16 @@ class TensorCoreDivision(Division):
 
     @cached_property
     def registers(self) -> int:
-        """Registers of a thread for the matrices."""
-        return sum(4 * self.chunks(p) * self.tiles(p) for p in self.cell.products.values())
+        """Registers of a thread: those of the matrices and inputs, and while it multiplies, of sums and words."""
+        cell, products = self.cell, self.cell.products.values()
+        matrices = sum(self.factors.registers * self.chunks(p) * self.tiles(p) for p in products)
+        inputs = sum(cell.groups(i.value.type) for i in cell.graph.inputs if i not in cell.weights)
+        return matrices + self.each * inputs + max(map(self._while_multiplying, products))
+
+    def _while_multiplying(self, product: Product) -> int:
+        items = self.tall * self.chunks(product)
+        loads = ceil_div(items, ceil_div(items, self.loads))  # as in the kernel
+        return 4 * self.chains(product) * self.tiles(product) + _LOAD * loads
 
     @property
     def fits(self) -> bool:
@@ -73,40 +108,26 @@ class TensorCoreDivision(Division):
         return self.warps * self.tall * _TALL * wide
 
     def constants(self, product: Product) -> tuple[int, ...]:
-        return self.chunks(product), self.tall
+        return self.chunks(product), self.tall, self.loads
+
+    def arrival_cycles(self, product: Product) -> float:
+        turns = ceil_div(self.tall * self.chunks(product), self.loads)
+        return (turns - 1) * _ARRIVAL  # the first is part of the trip between blocks
 
     def cycles(self, product: Product) -> float:
         """Of the tensor cores: their rate, or the chain of sums."""
-        tiles, chunks = self.tiles(product), self.chunks(product)
-        return max(self.warps * chunks * self.tall * tiles * 2 * _RATE, 2 * chunks * _CHAIN / self.chains(product))
+        tiles, chunks, instructions = self.tiles(product), self.chunks(product), self.factors.registers // 2
+        each = tiles * instructions * _RATE + self.factors.unpack
+        return max(self.warps * chunks * self.tall * each, instructions * chunks * _CHAIN / self.chains(product))
 
 
-@dataclass(frozen=True)
-class DenseDivision(TensorCoreDivision):
-    """One whose matrices also take registers that fewer words on their way and fewer sums leave."""
-
-    @property
-    def fits(self) -> bool:
-        others = max(map(self._while_multiplying, self.cell.products.values()))
-        return self.has_few_elements and self.registers + others <= _DENSE and self.shared_bytes <= _SHARED
-
-    def _while_multiplying(self, product: Product) -> int:
-        """Registers of a thread for sums, and for words on their way."""
-        items = self.tall * self.chunks(product)
-        loads = ceil_div(items, ceil_div(items, _MOST_LOADS))  # as in the kernel
-        return 4 * self.chains(product) * self.tall * self.tiles(product) + _LOAD * loads
-
-
-def tensor_core_divisions(cell: Cell, most_blocks: int) -> Iterator[TensorCoreDivision]:
-    """Divisions to choose from."""
+def tensor_core_divisions(cell: Cell, factors: Factors, most_blocks: int) -> Iterator[TensorCoreDivision]:
+    """Divisions to choose from, each with as many loads as its registers hold."""
+    word = factors.word.elements
     widest = max(p.node.types[0].ints[1] for p in cell.products.values()) // cell.width
-    least, word = max(ceil_div(cell.width, most_blocks), ceil_div(_TILE, widest)), TensorCoreDivision.word
-    for columns in sorted({min(cell.width, n) for n in (least, word, 2 * word, 3 * word) if n >= least}):
+    least = max(ceil_div(cell.width, most_blocks), min(cell.width, ceil_div(_TILE, widest)))
+    for columns in range(least, 3 * word + 1):
         for warps in _REGISTERS:
-            yield TensorCoreDivision(cell, warps, columns)
-
-
-def dense_divisions(cell: Cell, most_blocks: int) -> Iterator[DenseDivision]:
-    """Divisions with any number of columns, for the case that no one of the others fits."""
-    for columns in range(ceil_div(cell.width, most_blocks), 3 * TensorCoreDivision.word + 1):
-        yield DenseDivision(cell, _DENSE_WARPS, columns)
+            of_loads = (TensorCoreDivision(cell, warps, columns, factors, loads) for loads in range(_MOST_LOADS, 0, -1))
+            if (fitting := next((each for each in of_loads if each.fits), None)) is not None:
+                yield fitting

@@ -5,8 +5,6 @@
 // A word: 3 elements and the step.
 __device__ __forceinline__ unsigned label_of(int step) { return (unsigned)(step + 1); }
 __device__ __forceinline__ bool is_there(const uint4 &word, unsigned label) { return word.w == label; }
-// A word that need not be read, or one that is not there.
-__device__ __forceinline__ uint4 no_word(bool needed, unsigned label) { return make_uint4(0, 0, 0, needed ? ~label : label); }
 
 __device__ __forceinline__ unsigned factor(float x) { return TF32 ? tf32(x) : __float_as_uint(x); }
 
@@ -14,10 +12,7 @@ __device__ __forceinline__ unsigned factor(float x) { return TF32 ? tf32(x) : __
 template <class T> __device__ __forceinline__ void put(unsigned char *word, bool inside, bool row, float x, int step) {
   const unsigned bits = inside ? factor(x) : 0, second = __shfl_xor_sync(0xFFFFFFFFu, bits, 1);
   const unsigned third = __shfl_xor_sync(0xFFFFFFFFu, bits, 2);
-  if (row && threadIdx.x % 4 == 0)
-    asm volatile("{\n.reg .b128 q;\nmov.b128 q, {%1, %2};\nst.relaxed.gpu.global.b128 [%0], q;\n\t}" ::"l"(word),
-                 "l"(bits | (unsigned long long)second << 32), "l"(third | (unsigned long long)label_of(step) << 32)
-                 : "memory");
+  if (row && threadIdx.x % 4 == 0) write_word(word, bits, second, third, label_of(step));
 }
 
 // The product of a left factor of LEFT groups, which all blocks made, and a matrix, of which this block keeps GROUPS * J

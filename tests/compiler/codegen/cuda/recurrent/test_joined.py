@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gpu_kernels.resident_loops import compare, divide, inputs_of, loops_of, meant, on_machine
+from gpu_kernels.resident_loops import MOST, compare, divide, inputs_of, loops_of, meant, on_machine
 
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda.recurrent import division, lower
 from dslc.compiler.codegen.cuda.recurrent.cell import cell_of
 from dslc.compiler.codegen.cuda.recurrent.choose_division import best_division
 from dslc.compiler.codegen.cuda.recurrent.lower import loops_at_once, resident, why_not_resident
-from dslc.compiler.codegen.cuda.recurrent.tensor_core_division import DenseDivision
+from dslc.compiler.codegen.cuda.recurrent.tensor_core_division import TensorCoreDivision
 from dslc.compiler.ir.bodies import scans
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.scan import scan
@@ -53,7 +53,7 @@ def bidirectional(folder: Path, layer: str, precision: str, rows: int, width: in
 
 
 @pytest.mark.parametrize("reverse", [(False, True), (True, False, True), (True, True)])
-@pytest.mark.parametrize("precision", ["bf16", "f32"])
+@pytest.mark.parametrize("precision", ["bf16", "f32", "tf32"])
 def test_it_gives_the_bits_of_single_kernels(
     reverse: tuple[bool, ...], precision: str, tmp_path: Path, fuzz_seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,7 +68,7 @@ def test_it_gives_the_bits_of_single_kernels(
 
 
 @pytest.mark.parametrize("layer", ["gru", "lstm"])
-@pytest.mark.parametrize("precision", ["bf16", "f32"])
+@pytest.mark.parametrize("precision", ["bf16", "f32", "tf32"])
 def test_a_layer_in_both_directions_and_its_gradient(
     layer: str, precision: str, tmp_path: Path, fuzz_seed: int
 ) -> None:
@@ -77,7 +77,7 @@ def test_a_layer_in_both_directions_and_its_gradient(
         assert node.op is scans.scans
         xs = inputs_of(node, fuzz_seed)
         wanted = [y for loop, own in each_alone(node, xs) for y in meant(loop, own)]
-        compare(on_machine(node, xs), wanted, 0.05 if precision == "bf16" else 1e-5)
+        compare(on_machine(node, xs), wanted, MOST[precision])
 
 
 @pytest.mark.parametrize(
@@ -112,23 +112,22 @@ def test_the_least_time_of_each_decides(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_loop_that_fits_all_multiprocessors_alone(tmp_path: Path) -> None:
-    wide, _ = loops_of("gru", 992, 16, 2, tmp_path)
+    wide, _ = loops_of("lstm", 992, 16, 2, tmp_path)
     assert why_not_resident(wide) is None and loops_at_once(wide, 2) == 1
 
 
-@pytest.mark.parametrize(("width", "is_dense"), [(798, False), (800, True)])
-def test_matrices_take_the_registers_that_words_leave(width: int, is_dense: bool, tmp_path: Path) -> None:
-    """If no other division fits half of the blocks; a loop alone has none of these."""
-    for node in loops_of("gru", width, 32, 2, tmp_path):
+@pytest.mark.parametrize(("precision", "width"), [("bf16", 800), ("tf32", 800), ("tf32", 768)])
+def test_matrices_take_the_registers_that_words_leave(precision: str, width: int, tmp_path: Path) -> None:
+    """Each with as many words on their way as its registers hold."""
+    for node in loops_of("gru", width, 32, 2, tmp_path, precision):
         cell = cell_of(node)
-        two = best_division(cell, 2)
-        assert isinstance(two, DenseDivision) == is_dense and two.blocks <= division.MOST_BLOCKS // 2
-        assert not isinstance(best_division(cell), DenseDivision)
-        if is_dense:
-            assert not replace(two, columns=15).fits  # as many words as of 21 columns, for more blocks
+        two, one = best_division(cell, 2), best_division(cell)
+        assert isinstance(two, TensorCoreDivision) and isinstance(one, TensorCoreDivision)
+        assert two.blocks <= division.MOST_BLOCKS // 2 and two.loads <= one.loads
+        assert not any(replace(two, loads=loads).fits for loads in range(two.loads + 1, 9))
 
 
-@pytest.mark.parametrize("precision", ["bf16", "f32"])
+@pytest.mark.parametrize("precision", ["bf16", "f32", "tf32"])
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_all_blocks_are_on_the_device_at_once(count: int, precision: str, tmp_path: Path) -> None:
     node = joined(loops_of("gru", 256, 8, 2, tmp_path, precision)[0], *[False] * count)
