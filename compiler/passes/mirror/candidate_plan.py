@@ -67,7 +67,7 @@ class CandidatePlan:
     @cached_property
     def seconds_on_streams(self) -> float:
         """Modelled time on the streams of the plan."""
-        return self.seconds if self.build.streams == 1 else finish(self.planned, self.machine)
+        return self.seconds if self.build.streams == 1 else finish(self._on_streams, self.machine)
 
     @cached_property
     def _scheduled(self) -> tuple[list[Node], int]:
@@ -79,12 +79,17 @@ class CandidatePlan:
         return self._scheduled[1]
 
     @cached_property
-    def planned(self) -> Program:
-        """The program with its memory plan."""
+    def _on_streams(self) -> Program:
+        """The program with all plans but that of memory."""
         program = dataclasses.replace(self.fused, schedule=tuple(self._scheduled[0]))
-        for step in self.planning:
+        for step in self.planning[:-1]:
             program = step(program, self.build)
         return program
+
+    @cached_property
+    def planned(self) -> Program:
+        """The program with its memory plan."""
+        return self.planning[-1](self._on_streams, self.build)
 
     @property
     def bytes(self) -> int:

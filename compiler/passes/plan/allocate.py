@@ -47,8 +47,9 @@ class Buffer:
     end: int
 
 
-def assign(buffers: Sequence[Buffer]) -> tuple[list[int], int, int]:
-    """Offsets, the bytes that they need, and the lower bound: the most bytes alive at one time."""
+def assign(buffers: Sequence[Buffer], enough: int = 0) -> tuple[list[int], int, int]:
+    """Offsets, the bytes that they need, and the lower bound: the most bytes alive at one time. Offsets that need at
+    most ``enough`` bytes are not improved."""
     bound = lower_bound(buffers)
     best = _Best(buffers)
     best.take(_by_time(buffers))
@@ -57,10 +58,10 @@ def assign(buffers: Sequence[Buffer]) -> tuple[list[int], int, int]:
         for order in _orders(buffers):
             if best.need > bound:
                 best.take(_by_order(buffers, order, best.need))
-        if best.need > max((1 + _AIM) * bound, bound + _SLACK):
+        if best.need > max((1 + _AIM) * bound, bound + _SLACK, enough):
             for order in _improved_orders(buffers, bound):
                 best.take(_by_order(buffers, order, best.need))
-                if best.need <= (1 + _ENOUGH) * bound:
+                if best.need <= max((1 + _ENOUGH) * bound, enough):
                     break
     return best.offsets, best.need, bound
 

@@ -42,6 +42,12 @@ def memory(program: Program, build: Build) -> Program:
     return dataclasses.replace(program, memory=_Planner(program, build).plan())
 
 
+def trial(program: Program, build: Build, enough: int) -> MemoryPlan:
+    """A plan that is made faster than that of the pass. It may take more bytes of work, but no more than ``enough`` if
+    that of the pass takes no more."""
+    return _Planner(program, build).plan(enough)
+
+
 def in_turn(program: Program, build: Build) -> tuple[Sequence[Range], int]:
     """If all nodes run one after another: the ranges of the work region after the constants, and the most bytes of it
     alive at one time, a lower bound of every plan."""
@@ -70,9 +76,9 @@ class _Planner:
         """Lower bound of the plan: the most bytes alive at one time."""
         return self.fixed.constant_bytes + lower_bound(self.buffers)
 
-    def plan(self) -> MemoryPlan:
+    def plan(self, enough: int = 0) -> MemoryPlan:
         fixed, constants = self.fixed, self.fixed.constant_bytes
-        offsets, work_bytes, least = assign(self.buffers)
+        offsets, work_bytes, least = assign(self.buffers, enough - constants)
         work = [Place("work", constants + offset) for offset in offsets]
         scratch: dict[Node, tuple[Place, ...]] = {}
         for each, place in zip(self.ranges, work):

@@ -35,7 +35,7 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.program import Program
 from dslc.compiler.passes.plan.list_schedule import ListSchedule
-from dslc.compiler.passes.plan.memory import in_turn, memory
+from dslc.compiler.passes.plan.memory import in_turn, trial
 from dslc.compiler.passes.plan.stream_tables import StreamTables
 
 #: The numbers of streams that ``auto`` tries.
@@ -77,7 +77,7 @@ def streams(program: Program, build: Build) -> Program:
 
 @dataclass(frozen=True, slots=True)
 class _Priced:
-    """A program with its plan of streams and memory. ``price``: its time and its additional bytes, as fractions."""
+    """A program with its plan of streams. ``price``: its time and its additional bytes, as fractions."""
 
     price: float
     program: Program
@@ -113,14 +113,15 @@ class _Search:
     def _fits(self, plan: ListSchedule) -> bool:
         """Plans the schedule's memory. Whether it is within the limits; if so, keeps the plan with its price."""
         changed = dataclasses.replace(self.program, streams=plan.streams, waits=plan.waits)
-        planned = memory(changed, self.build)
-        assert planned.memory is not None
-        io, work = planned.memory.io_bytes, planned.memory.work_bytes
-        other_bytes, budget = self.build.state_bytes + io, self.build.budget
+        budget = self.build.budget
+        enough = most_bytes(self.alone, self.build.state_bytes) if budget is None else 0
+        plan_of_memory = trial(changed, self.build, enough)
+        io, work = plan_of_memory.io_bytes, plan_of_memory.work_bytes
+        other_bytes = self.build.state_bytes + io
         if work > most_bytes(self.alone, other_bytes) or (budget is not None and io + work > budget):
             return False
         bytes_more = (work - self.alone) / max(LEAST_BYTES, self.alone + other_bytes)
-        self._fitting.append(_Priced(plan.seconds / self.single + bytes_more, planned))
+        self._fitting.append(_Priced(plan.seconds / self.single + bytes_more, changed))
         return True
 
 

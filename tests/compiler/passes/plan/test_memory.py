@@ -159,8 +159,12 @@ def test_no_time_is_spent_on_the_last_bytes_of_a_small_plan(monkeypatch: pytest.
     buffers = [Buffer(64 * rng.randint(1, 5), s, s + rng.randint(0, 15)) for s in starts]
     _, need, bound = assign(buffers)
     assert 1.01 * bound < need < bound + 16 * 1024 and not tried
-    assign([Buffer(1024 * b.size, b.start, b.end) for b in buffers])
+    large = [Buffer(1024 * b.size, b.start, b.end) for b in buffers]
+    assign(large)
     assert tried == [1024 * bound]
+    assert assign(large, enough=1024 * need)[1] <= 1024 * need and len(tried) == 1  # a trial
+    assign(large, enough=1024 * bound)
+    assert len(tried) == 2
 
 
 def test_of_many_placements_the_smallest_is_taken() -> None:
