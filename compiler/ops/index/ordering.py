@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.ir.function import Axis, Call, Function, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
-from dslc.compiler.ir.sizes import bounds
+from dslc.compiler.ir.sizes import bounds, to_reach
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr
 from dslc.compiler.ops.axes import from_zero
@@ -103,6 +103,8 @@ class TopK(Op):
         least = bounds(x.shape[axis])[0]
         if not 1 <= k <= least:
             help = f"`k` from 1 to {least}" if least else "give that axis at least one element"
+            declared = to_reach(x.shape[axis], k) if k > 0 else None
+            help = help if declared is None else f"raise the lower bound of the dim: `{declared}`"
             raise Mismatch(f"the {k} greatest of {x.shape[axis]} elements", help, "E0209" if least else "E0308")
         shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
         return TensorType(x.dtype, shape), TensorType(DType.I32, shape)

@@ -208,6 +208,20 @@ def test_an_axis_that_may_be_empty_names_its_least_size() -> None:
 
 
 @pytest.mark.parametrize(
+    ("dim", "help"),
+    [
+        ("N in 1..99 = 8", "raise the lower bound of the dim: `dim N in 20..99 = 20`"),
+        ("N in 2..9 = 4", "`k` from 1 to 2"),
+    ],
+)
+def test_more_elements_than_all_sizes_have_name_the_lower_bound(dim: str, help: str) -> None:
+    text = f"nn 1\ndim {dim}\nmodel M(x: [4, N]) -> [4, 20] {{\n  y, i = topk(x, 20)\n  return y\n}}\n"
+    with pytest.raises(CompileError, match="the 20 greatest of N") as error:
+        check_program(files(text))
+    assert help in str(error.value)
+
+
+@pytest.mark.parametrize(
     ("dim", "size", "declared"),
     [
         ("N in 1..99 = 8", "N", "N in 16..99 = 16"),
