@@ -30,16 +30,16 @@ def artifact_to_read(text: str | None) -> Artifact:
     return read_artifact(path) if path.exists() else artifact_of(config, as_built=True)
 
 
-def artifact_to_run(text: str | None, *, trust: bool, checked: Checked | None = None) -> Artifact:
+def artifact_to_run(text: str | None, *, trust: bool, device: str, checked: Checked | None = None) -> Artifact:
     """As ``artifact_to_read``, for commands that run the artifact. An artifact named by the user is trusted. That of
     ./dslc.yaml is used as last built if this user's own build made it or with ``trust``; else it is built from
-    scratch. ``checked``: the model of ./dslc.yaml, if it was checked before."""
+    scratch, for ``device``, on which it will run. ``checked``: the model of ./dslc.yaml, if it was checked before."""
     from dslc.cli.compile import artifact_of
     from dslc.runtime.artifact.file import read_artifact
 
     if text is not None:
         return read_artifact(named_artifact(text))
-    return artifact_of(_config(), as_built=True, trust=trust, checked=checked)
+    return artifact_of(_config(), as_built=True, trust=trust, checked=checked, device=device)
 
 
 def named_artifact(text: str) -> Path:

@@ -22,6 +22,7 @@ from dslc.cli.origins import placed
 from dslc.cli.output import note, tell_slow, tell_warnings
 from dslc.cli.progress import build_progress
 from dslc.cli.sources import as_argument
+from dslc.cli.targets import for_device, require_target
 
 if TYPE_CHECKING:
     from dslc.base.cache import Cache
@@ -77,15 +78,16 @@ def foreseen(config: Config, checked: Checked) -> Foreseen:
 
 
 def artifact_of(
-    config: Config, *, as_built: bool = False, trust: bool = False, checked: Checked | None = None
+    config: Config, *, as_built: bool = False, trust: bool = False, checked: Checked | None = None, device: str = "cpu"
 ) -> Artifact:
     """The configuration's artifact, built if it is stale or if none of this user's builds made it. A line on stderr
     reports a build and its reason.
 
-    Unless the configuration says otherwise, a build compiles for this machine's CPU only; an existing artifact for all
-    CPUs is as good. ``as_built``: accept an existing artifact of this model, whatever options it was built with.
-    ``trust``: accept it from any builder. ``checked``: the model, if it was checked before. Returns the very artifact
-    that was checked: the file is not read a second time.
+    Unless the configuration says otherwise, a build compiles for this machine's CPU only, and for its GPU, too, if
+    ``device``, where it will run, names that; an existing artifact for all CPUs is as good. ``as_built``: accept an
+    existing artifact of this model, whatever options it was built with. ``trust``: accept it from any builder.
+    ``checked``: the model, if it was checked before. Returns the very artifact that was checked: the file is not read a
+    second time.
     """
     from dslc.base.cache import Cache
     from dslc.runtime.artifact.file import Artifact
@@ -95,7 +97,8 @@ def artifact_of(
         return artifact_as_built(config, project_root(config), cache, trust=trust)
     checked = checked or check_config(config)
     with placed(config):
-        options = options_of(config.build, cpu="native")
+        options = options_of(for_device(config.build, device), cpu="native")
+        require_target(options, device)
         path, root = _place(config, checked, options), project_root(config)
         options = with_lock(options, root)
         require_within(path.parent, root, LINK)  # also if nothing is built: weights are published there

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK, EnvironmentFault
+from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.options import lock_options, names_source, sizes, source_options, trust_option
@@ -119,15 +119,16 @@ def _opened(
     if not names_source(model):
         for name in (*asked, *(["D"] if defines else [])):
             raise click.UsageError(f"--{name} is for models that are built here: give FILE.nn")
-        return session_of(artifact_to_run(model, trust=trust), device=device, weights="init")
+        return session_of(artifact_to_run(model, trust=trust, device=device), device=device, weights="init")
     from dslc.cli.locks.find import choices_lines
     from dslc.cli.progress import build_progress
     from dslc.cli.requests import requested
+    from dslc.cli.targets import target_of
     from dslc.compiler.pipeline import build
     from dslc.runtime.artifact.file import Artifact
     from dslc.runtime.session.load import start
 
-    target = asked.get("target") or _target_of(device)
+    target = asked.get("target") or target_of(device)
     request = requested(model, target=target, precision=asked.get("precision"), defines=defines, size=size)
     options = request.options(cpu="native", **{name: asked.get(name) for name in ("providers", "locked", "gpu")})
     with build_progress() as progress:
@@ -138,29 +139,6 @@ def _opened(
         Artifact.of_bytes(result.artifact, place=model), ".", device=device, weights="init", seed=0, contexts=1,
         verify="all", meanings=reference_meanings,
     )  # fmt: skip
-
-
-def _target_of(device: str) -> str:
-    """The target to build for if none is named; for ``auto``, that of a usable GPU, else ``cpu``. Faults of a device
-    that the user named are reported when it is opened."""
-    from dslc.runtime.session.open import check_options
-
-    check_options(device=device)
-    if device == "cpu":
-        return "cpu"
-    from dslc.compiler.codegen.targets import ARCHITECTURES
-    from dslc.runtime.artifact.targets import choose_target
-    from dslc.runtime.cuda import device as devices
-
-    auto = device == "auto"
-    try:
-        gpu = devices.device(0 if auto else devices.index_of(device))
-    except EnvironmentFault:
-        if not auto:
-            raise
-        return "cpu"
-    found = choose_target(ARCHITECTURES, gpu.capability)
-    return found.target if found is not None else "cpu" if auto else next(iter(ARCHITECTURES))
 
 
 def _single(wanted: dict[str, dict[str, list[int]]], entry: str) -> dict[str, int]:

@@ -45,7 +45,7 @@ def command(weights: str | None, device: str, trust: bool, **flags: Any) -> None
         if notes is not None or not config.data.columns:  # without the weights it is unknown what was fitted
             data = open_eval(config, model, notes or {}, reporter(console).line)
         require_published(checked, notes, weights, model.name)
-    artifact = artifact_of(config, trust=trust, checked=checked)
+    artifact = artifact_of(config, trust=trust, checked=checked, device=device)
     with session_of(artifact, device=device, weights=weights, use="eval") as session:
         require_weights_of(session, session.interface.name)
         if data is None:

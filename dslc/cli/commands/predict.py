@@ -95,7 +95,9 @@ def command(
         named = Path(tokenizer) if tokenizer is not None else None if config is None else config.data.tokenizer
         options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed, "stop": stop}
         wish = Wish(generate, prompts or ("\n",), options, ids, named)
-        with session_of(artifact_to_run(artifact, trust=trust), device=device, weights=weights, use="predict") as found:
+        with session_of(
+            artifact_to_run(artifact, trust=trust, device=device), device=device, weights=weights, use="predict"
+        ) as found:
             require_weights_of(found, found.interface.name)
             write_text(found, wish)
         return
@@ -132,7 +134,7 @@ def _to_file(
     if weights not in (None, "init"):
         require_weights(Path(weights))
     ahead = None if config is None else _opened(config, target, inputs, weights, names)  # refused before the build
-    found = artifact_to_run(artifact, trust=trust, checked=None if ahead is None else ahead.checked)
+    found = artifact_to_run(artifact, trust=trust, device=device, checked=None if ahead is None else ahead.checked)
     with session_of(found, device=device, weights=weights, use="predict") as session:
         face = session.interface
         require_weights_of(session, face.name)

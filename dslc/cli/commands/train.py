@@ -84,7 +84,8 @@ def command(
 ) -> int:
     """Train the model of ./dslc.yaml; build it first if needed.
 
-    A build is for this machine's CPU only; `dslc build` builds for all.
+    A build is for this machine's CPU, and for its GPU if --device or --gpus names it; `dslc build` builds for all CPUs.
+
     Ctrl-C finishes the step, saves a checkpoint and exits with 130; `dslc train --resume` continues. The weights stay
     in the run's folder. They are published as build/NAME/NAME.safetensors if nothing is published there, or if they are
     better; `dslc publish RUN` publishes others. For --weights of another model, --map renames tensors, and --replace
@@ -140,7 +141,7 @@ def command(
             if not (run or find_nan):
                 require_start(config.start, model.weights)
             plan = plan_before_build(config, model, reporter(console).line, resume=run, replay=find_nan)
-        artifact = ranks.built(group, lambda: artifact_of(config, trust=trust, checked=checked))
+        artifact = ranks.built(group, lambda: artifact_of(config, trust=trust, checked=checked, device=device))
         assert artifact.path is not None
         part = (0, 1) if place is None else (place.rank, place.size)
         seed = config.train.seed

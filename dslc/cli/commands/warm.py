@@ -24,7 +24,7 @@ def command(artifact: str | None, device: str, trust: bool) -> None:
     GPU, driver and library versions. Later loads take them from there: `dslc warm build/resnet50`. Another GPU or
     version chooses again. ARTIFACT is a .dslc file or its folder; without it, that of ./dslc.yaml.
     """
-    found = artifact_to_run(artifact, trust=trust)
+    found = artifact_to_run(artifact, trust=trust, device=device)
     begun = time.monotonic()
     with session_of(found, device=device, weights="init") as session:
         first = time.monotonic() - begun

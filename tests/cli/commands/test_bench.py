@@ -13,17 +13,14 @@ from artifacts import line_model
 from fake_gpu.fake_driver import FakeDriver
 from fake_gpu.gpu_model import write_gpu_line
 
-from dslc.base.errors import EnvironmentFault
 from dslc.cli.app import run
 from dslc.cli.commands import bench as bench_command
-from dslc.cli.commands.bench import _target_of as target_of
 from dslc.cli.views import bench
 from dslc.runtime.artifact.instructions import Copy, Kernel
 from dslc.runtime.artifact.plan import Buffer, Plan, Work
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda import timing
 from dslc.runtime.cuda.device import Device
-from dslc.runtime.cuda.driver import Driver
 from dslc.runtime.cuda.libraries.checked_calls import Noted
 from dslc.runtime.session.backend import Measured
 
@@ -168,23 +165,6 @@ def test_on_a_gpu(
     assert devices.device(0).info().memory.used == 0
     devices.device(0).close()
     assert fake.leaks() == {}
-
-
-def test_what_a_file_is_built_for_follows_the_device(
-    machine: Callable[..., FakeDriver], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for capability, expected in (((9, 0), "sm_90"), ((5, 2), "cpu")):  # the latter is too old for all that we build
-        machine(capability=capability)
-        assert target_of("auto") == expected and target_of("cpu") == "cpu"
-    monkeypatch.setattr(devices, "load_driver", no_driver)
-    monkeypatch.setattr(devices, "_machine", devices._Machine())
-    assert target_of("auto") == "cpu"
-    with pytest.raises(EnvironmentFault, match="no driver"):
-        target_of("gpu")
-
-
-def no_driver() -> Driver:
-    raise EnvironmentFault("R201", "no driver")
 
 
 def test_memory_that_is_short_makes_smaller_copies(

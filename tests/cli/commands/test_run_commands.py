@@ -130,7 +130,7 @@ def test_training_starts_from_given_weights(dslc: Callable, project: Path) -> No
         (("train", "--set", "data.train.x=data.npz:z"), 3, "R101"),
         (("train", "--set", "save.best=acuracy"), 3, "R104"),
         (("train", "--resume"), 5, "R307"),
-        (("train", "--device", "gpu"), 4, "R202"),
+        (("train", "--device", "gpu"), 4, "R201"),
         (("train", "--lr", "1e30"), 7, "R501"),
         (("eval",), 5, "R304"),
     ],

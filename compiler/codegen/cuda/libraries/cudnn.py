@@ -13,11 +13,17 @@ from dslc.compiler.codegen.cuda.libraries.cudnn_attention import (
     attention_call,
     why_own_attention,
 )
-from dslc.compiler.codegen.cuda.libraries.cudnn_pace import weights_seconds
+from dslc.compiler.codegen.cuda.libraries.cudnn_pace import (
+    copied_bytes,
+    is_slow,
+    is_small_in_16_bits,
+    weights_seconds,
+)
 from dslc.compiler.codegen.cuda.libraries.cudnn_plans import PLAN, engine_and_knobs
 from dslc.compiler.codegen.cuda.libraries.library import (
     MAX_ELEMENTS,
     NOT_FOR_IT,
+    WORKSPACE,
     Library,
     NoCall,
     Shape,
@@ -40,13 +46,6 @@ _CHANNEL_MULTIPLE: Final = 8  # of 16-bit images: tensor cores read as many at o
 #: overlap: 138 us for the patches of ViT-B/16 with 64 images; cuDNN's only algorithm with repeatable bits takes 1,800.
 #: It is not for ResNet-50's: 139 us, cuDNN 160, its best 129.
 _MAX_OWN_CHANNELS: Final = 8
-#: Own kernels compute convolutions of 16 bits and their gradients of at most so many multiply-adds (windows of one
-#: place, and larger ones of all but gradients for weights), whose results have at most so many bytes. On an H200 they
-#: take 0.38 to 1.22 of the time of the fastest plan of cuDNN 9.19 that `cudnn.benchmark` of PyTorch finds, on the mean
-#: 0.75 ("Small convolutions" in ``benchmarks/results/ops.md``); with four times the multiply-adds, cuDNN is faster.
-_SMALL: Final = 1 << 27
-_SMALL_WINDOWS: Final = 1 << 28
-_SMALL_RESULT: Final = 4 << 20
 _MEASURED: Final = "sm_90"  # the architecture on which both ways were timed
 _PLANES: Final = 4  # axes of images with two spatial ones
 _RANKS: Final = (3, 4, 5)  # of images with one to three spatial axes
@@ -84,6 +83,11 @@ class VendorConv:
         return self.out if self.kind == "conv_wgrad" else self.inputs[1]
 
     @property
+    def window(self) -> Shape:
+        """The weight's spatial axes."""
+        return self.weight[1:-1] if self.last else self.weight[2:]
+
+    @property
     def channels(self) -> tuple[int, int]:
         """Of the weight: of the result of the convolution, and those of the image in a group."""
         return self.weight[0], self.weight[self._channel]
@@ -97,8 +101,7 @@ class VendorConv:
     @property
     def product(self) -> tuple[int, int, int, int]:
         """As many matrix products as groups, of image patches and weights, or of the gradient of either."""
-        out, into, places = self.channels[0] // self.groups, self.channels[1], self.places
-        window = prod(self.weight) // (self.channels[0] * into)
+        out, into, places, window = self.channels[0] // self.groups, self.channels[1], self.places, prod(self.window)
         if self.kind == "conv":
             return self.groups, places, out, into * window
         if self.kind == "conv_wgrad":
@@ -108,7 +111,7 @@ class VendorConv:
     @property
     def room(self) -> int:
         """As for ``Call``."""
-        return shared_room(self.product)
+        return shared_room(self.product, WORKSPACE + copied_bytes(self))
 
     @property
     def multiply_adds(self) -> int:
@@ -231,24 +234,16 @@ def why_own(node: Node, architecture: str) -> str | None:
         return f"{channels[1]} to {channels[0]} channels in {dtype}, not both multiples of {_CHANNEL_MULTIPLE}"
     if call.kind == "conv_wgrad" and dtype is DType.F32 and seconds_of_weights(node) < weights_seconds(call):
         return "an own kernel is faster than cuDNN's repeatable one"
+    if dtype is DType.F32 and is_slow(call):
+        return "cuDNN is slow for such windows in f32"
     few = channels[1] <= _MAX_OWN_CHANNELS
     if few and call.kind == "conv" and (call.compute == "tf32" or dtype in _HALF):
         return "few channels"
-    if few and call.kind == "conv_wgrad" and dtype in _HALF and call.stride == call.weight[1:-1]:
+    if few and call.kind == "conv_wgrad" and dtype in _HALF and call.stride == call.window:
         return "patches of few channels"
-    if dtype in _HALF and architecture == _MEASURED and _is_small(call, dtype):
+    if dtype in _HALF and architecture == _MEASURED and is_small_in_16_bits(call):
         return "few multiply-adds: own kernels have small tiles"
     return None
-
-
-def _is_small(call: VendorConv, dtype: DType) -> bool:
-    """Whether own kernels are faster than cuDNN for few multiply-adds of 16 bits. A gradient for a strided image is
-    several products."""
-    if call.kind == "conv_dgrad" and max(call.stride) > 1:
-        return False
-    window = prod(call.weight) // prod(call.channels)
-    most = _SMALL if window == 1 or call.kind == "conv_wgrad" else _SMALL_WINDOWS
-    return call.multiply_adds <= most and prod(call.out) * dtype.itemsize <= _SMALL_RESULT
 
 
 def _kind(node: Node) -> str | None:

@@ -67,14 +67,14 @@ class Library:
     own: Callable[[Node, str], str | None] = lambda node, architecture: None
 
 
-def shared_room(product: tuple[int, int, int, int]) -> int:
-    """Workspace bytes of a contraction, which consecutive calls share: the maximum, or the need of a small call. That
-    is both factors copied in f32 (an image as its patches) and the parts of sums. ``product``: how many matrices, their
-    rows and columns, and how many products each element sums."""
+def shared_room(product: tuple[int, int, int, int], most: int = WORKSPACE) -> int:
+    """Workspace bytes of a contraction, which consecutive calls share: at most ``most``, or the need of a small call.
+    That is both factors copied in f32 (an image as its patches) and the parts of sums. ``product``: how many matrices,
+    their rows and columns, and how many products each element sums."""
     count, rows, columns, added = product
     parts = -(-added // _ADDED_AT_ONCE)
     need = 4 * count * (rows * added + added * columns + rows * columns * parts) + _COUNTER_BYTES
-    return min(WORKSPACE, -(-need // 256) * 256 + 256)
+    return min(most, -(-need // 256) * 256 + 256)
 
 
 def is_small(multiply_adds: int) -> bool:

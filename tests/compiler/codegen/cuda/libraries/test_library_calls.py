@@ -114,7 +114,11 @@ CONVS = [
         (((2, 16, 7, 8, 9), (24, 16, 3, 2, 3)), {"stride": (1, 2, 1), "dilation": (1, 2, 2), "pad": (0, 1, 2)}),
         (((2, 32, 7, 8, 9), (64, 32, 1, 3, 3)), {"stride": (1, 2, 1), "dilation": (3, 1, 2), "pad": (0, 1, 2)}),
         (((2, 32, 7, 8, 9), (64, 32, 3, 1, 1)), {"stride": (2, 1, 1), "dilation": (2, 1, 1), "pad": (1, 0, 0)}),
+        (((4, 32, 150), (64, 32, 5)), {"stride": (2,), "pad": (1,)}),
+        (((2, 16, 7, 8, 9), (24, 16, 3, 2, 3)), {"stride": (1, 1, 1), "dilation": (1, 2, 2), "pad": (0, 1, 2)}),
+        (((2, 32, 7, 8, 9), (64, 32, 3, 1, 1)), {"stride": (2, 1, 1), "pad": (1, 0, 0)}),
     ]
+    if dtype is DType.BF16 or name != "conv_dgrad" or 1 in (max(given["stride"]), max(given.get("dilation", (1,))))
 ]
 
 
@@ -172,6 +176,15 @@ def test_windows_of_one_place_join_two_axes_in_f32(name: str, last: bool) -> Non
         (convolution("conv_wgrad", (8, 8, 64, 64), (64, 8, 4, 4), True, stride=(4, 4)), "patches of few channels"),
         (convolution("conv", (2, 4, 32, 32), (64, 4, 3, 3), True, dtype=DType.F32, tf32=True), "few channels"),
         (convolution("conv_wgrad", (2, 4, 64, 64), (64, 4, 3, 3), True, dtype=DType.F32, tf32=True), "few channels"),
+        *[
+            (convolution(kind, image, weight, False, dtype=DType.F32, **more), "cuDNN is slow for such windows in f32")
+            for kind, image, weight, more in [
+                ("conv", (2, 32, 32, 32), (64, 32, 3, 7), {}),
+                ("conv", (2, 32, 16, 16, 16), (64, 32, 5, 5, 5), {}),
+                ("conv_dgrad", (2, 32, 4096), (64, 32, 7), {}),
+                ("conv_dgrad", (2, 32, 64, 64), (64, 32, 3, 3), {"stride": (2, 2), "dilation": (2, 2), "tf32": True}),
+            ]
+        ],
         (node("relu", (1024, 1024)), None),
     ],
     ids=str,
@@ -331,6 +344,23 @@ def test_a_call_is_given_no_more_to_work_in_than_it_can_need(made: Node) -> None
     assert products == made.op.cost(made).flops or (products > made.op.cost(made).flops and spec.kind == "conv_dgrad")
     need = 4 * count * (rows * added + added * columns + rows * columns * (added // 32 + 1)) + (64 << 10)
     assert 64 << 10 <= spec.room <= min(WORKSPACE, need + 512)
+
+
+@pytest.mark.parametrize("name", ["conv", "conv_dgrad", "conv_wgrad"])
+@pytest.mark.parametrize("far", [{"w": (64, 256, 3, 3), "dilation": (12, 12), "pad": (12, 12)}, {"w": (64, 256, 5, 6)}])
+def test_a_far_window_in_tf32_is_given_room_for_both_factors(name: str, far: dict[str, Any]) -> None:
+    image = (8, 256, 65, 65)
+    given = {"w": (64, 256, 3, 3), "dtype": DType.F32, "tf32": True, "last": True}
+    spec = called(convolution(name, image, **given | far))
+    assert spec.room == WORKSPACE + 4 * sum(map(prod, spec.inputs))
+    assert called(convolution(name, image, **given)).room == WORKSPACE
+    of_16_bits = called(convolution(name, image, **given | far | {"dtype": DType.BF16, "tf32": False}))
+    assert of_16_bits.room == WORKSPACE
+
+
+@pytest.mark.parametrize("length", [7, 11])
+def test_cudnn_computes_windows_of_few_places_along_one_axis_in_f32(length: int) -> None:
+    assert called(convolution("conv", (2, 32, 4096), (64, 32, length), False, dtype=DType.F32)).kind == "conv"
 
 
 def test_a_larger_call_is_given_no_less() -> None:
