@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar, Final, Literal
 
+from dslc.compiler.codegen.cuda.contraction.dots import is_dots
 from dslc.compiler.codegen.cuda.contraction.few_rows import few_rows
 from dslc.compiler.codegen.cuda.contraction.lower import tiled_problem
 from dslc.compiler.codegen.cuda.contraction.tiles import is_latency_bound, tiling_of
@@ -172,6 +173,8 @@ def _own(node: Node, architecture: str) -> str | None:
         return why_own(first, architecture)
     if few_rows(first, last):
         return "few rows: an own kernel reads the weights as fast as memory gives them"
+    if is_dots(first):
+        return "a stack of products of a vector: an own kernel reads the matrices as fast as memory gives them"
     if is_of_few_channels(first):
         return "few columns: an own kernel reads the rows as fast as memory gives them"
     if _is_long_sum(first):

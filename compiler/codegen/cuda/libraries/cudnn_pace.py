@@ -39,9 +39,9 @@ _SMALL: Final = 1 << 27
 _SMALL_WINDOWS: Final = 1 << 28
 _SMALL_RESULT: Final = 4 << 20
 #: How many places a window has (3 x 3 x 3), and how far it reaches (its longest side less 1, times the dilation), for
-#: which cuDNN 9.19 has quick kernels in f32, and kernels in TF32 that copy no factor. Beyond them, those in TF32 need a workspace for both factors,
-#: and the others take up to 350 times as long: windows of 3 x 3 from 2,048 to 256 channels, dilation 12, 511 ms
-#: ("Far windows" in ``benchmarks/results/ops.md``, one H200, as all that follows).
+#: which cuDNN 9.19 has quick kernels in f32, and kernels in TF32 that copy no factor. Beyond them, those in TF32 need a
+#: workspace for both factors, and the others take up to 350 times as long: windows of 3 x 3 from 2,048 to 256 channels,
+#: dilation 12, 511 ms ("Far windows" in ``benchmarks/results/ops.md``, one H200, as all that follows).
 _TF32_REACH: Final = 16
 _PLACES: Final = 27
 #: In f32, cuDNN 9.19 is faster than own kernels for windows with sides of at most 5 and few places: of 7 x 7 these take

@@ -1,4 +1,4 @@
-"""Stacks of products of a row and a column are sums along lines, as compiled; against f64."""
+"""Stacks of products of a vector are sums along lines, or products of elements, as compiled; against f64."""
 
 import numpy as np
 import pytest
@@ -17,9 +17,13 @@ from dslc.compiler.ir.types import DType
 @pytest.mark.parametrize(
     ("a", "b", "turned"),
     [((6, 1, 20), (6, 20, 1), (False, False)), ((3, 2, 35, 1), (2, 1, 35), (True, True)),
-     ((5, 1, 3), (1, 3, 1), (False, False))],
+     ((5, 1, 3), (1, 3, 1), (False, False)),
+     ((6, 1, 20), (6, 20, 9), (False, False)), ((3, 1, 1, 40), (3, 2, 16, 40), (False, True)),
+     ((2, 3, 20, 1), (2, 3, 20, 16), (True, False)), ((4, 33, 40), (4, 40, 1), (False, False)),
+     ((4, 40, 33), (1, 1, 40), (True, True)), ((3, 2, 5, 1), (3, 2, 1, 8), (False, False)),
+     ((3, 1, 5), (1, 7, 1), (True, True))],
 )  # fmt: skip
-def test_each_is_the_sum_of_two_lines(
+def test_each_is_a_sum_of_two_lines_or_a_product(
     a: tuple[int, ...], b: tuple[int, ...], turned: tuple[bool, bool], dtype: DType
 ) -> None:
     rng = np.random.default_rng(0)
@@ -33,8 +37,13 @@ def test_each_is_the_sum_of_two_lines(
     np.testing.assert_allclose(on_machine(node, xs)[0], wanted, rtol=error, atol=error)
 
 
-def test_products_with_more_rows_keep_their_tiles() -> None:
-    node = Builder(name="here").node(
-        OPS["matmul"], value(DType.F32, (6, 2, 20)), value(DType.F32, (6, 20, 1)), transpose_a=False, transpose_b=False
-    )
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((6, 2, 20), (6, 20, 3)), ((6, 1, 20), (20, 9)), ((6, 1, 20), (1, 20, 9)), ((5, 20), (6, 20, 1)),
+     ((3, 1, 1, 20), (1, 4, 20, 9))],
+)  # fmt: skip
+def test_others_keep_their_tiles(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    """Those of several rows and columns, and those that multiply a matrix by several vectors."""
+    factors = value(DType.F32, a), value(DType.F32, b)
+    node = Builder(name="here").node(OPS["matmul"], *factors, transpose_a=False, transpose_b=False)
     assert tiled_problem(node) is not None
