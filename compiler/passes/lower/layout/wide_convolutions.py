@@ -5,7 +5,6 @@
 - Channels that are no whole runs, such as the colours of an image, are filled up with zeros: those of an image up to a
   run always, others where that is less work than to multiply without tensor cores. Of a first layer only those of the
   result are, if kernels of its own then compute it: the image stays as it is.
-- The taps of large windows along the first axis become channels, if these are few (``deep_windows.py``).
 - A pointwise convolution (window 1, stride 1) whose channels are no whole runs, or with three spatial axes, is one
   matrix product of ``[places, channels]``: libraries multiply matrices of any width, their convolutions need runs. So
   is one whose window is the whole image, of ``[images, places and channels]``.
@@ -31,7 +30,6 @@ from dslc.compiler.ops.attrs import int_attr, int_tuple
 from dslc.compiler.ops.spatial.channels_last import LAST, last_type
 from dslc.compiler.ops.spatial.conv import Convolution
 from dslc.compiler.ops.spatial.few_channels import RUN, RUN_BYTES, is_of_few_channels, packs_taps
-from dslc.compiler.passes.lower.layout.deep_windows import is_deep, of_deep_windows
 
 #: Multiply-adds from which channels are filled up: without tensor cores they take longer than copies of the operands.
 _MIN_FILLED: Final = 1 << 24
@@ -54,8 +52,6 @@ def widened(b: Builder, node: Node, inputs: list[Value]) -> Value | None:
         return _product(b, node, inputs, last_type(node.types[0]).ints)
     if _is_of_windows(node):
         return _windows(b, node, inputs)
-    if not packs_taps(node, on_cores=True, filled=True) and is_deep(node, run_of(node)):
-        return of_deep_windows(b, node, inputs, run_of(node))
     lacking = _lacking(node)
     if any(lacking):
         return _with_runs(b, node, inputs, *lacking)

@@ -68,12 +68,6 @@ def _products(graph: Graph) -> int:
     return sum(n.op.name == "matmul" for n in graph.nodes)
 
 
-def _is_flat(graph: Graph) -> bool:
-    """Whether all windows have one tap along the first axis."""
-    weights = [n.types[0] if "wgrad" in n.op.name else n.input_types[1] for n in graph.nodes if "conv" in n.op.name]
-    return len(weights) > 1 and all(t.ints[1] == 1 for t in weights)
-
-
 CASES: list[tuple[int, str, str, Callable[[Graph], bool]]] = [
     (13, "6, 7", "conv(11, 1) as a |> tanh |> conv(8, 1) as b", _no_convolution),
     (16, "6, 7", "conv(8, 1) as a |> tanh |> conv(8, 1) as b", lambda g: not _products(g)),
@@ -100,9 +94,6 @@ CASES: list[tuple[int, str, str, Callable[[Graph], bool]]] = [
     (3, "11, 7", "conv(11, 1) as a |> tanh |> conv(5, 4, stride=4) as b", lambda g: not _kinds(g, "conv_dgrad")),
     (9, "7, 8", "conv(11, 1) as a |> tanh |> conv(16, 2, stride=2, dilation=2) as b",
      lambda g: _kinds(g, "conv_dgrad")),
-    (1, "6, 9, 10", "conv(6, [5, 8, 8], stride=[1, 2, 3], pad=[2, 3, 4]) as a", _is_flat),  # taps become channels
-    (1, "9, 8, 9", "conv(8, [4, 8, 9], stride=[3, 1, 1], pad=[1, 0, 2], dilation=[2, 1, 1]) as a", _is_flat),
-    (1, "6, 7, 7", "conv(8, [5, 7, 7], pad=2) as a", lambda g: not _is_flat(g)),  # a window of less than 256 elements
 ]  # fmt: skip
 
 
