@@ -16,7 +16,7 @@ def best_division(cell: Cell, loops: int = 1) -> Division:
     factors = factors_of(cell)
     fitting: list[Division] = []
     if factors is not None:
-        fitting += tensor_core_divisions(cell, factors, most_blocks)
+        fitting += tensor_core_divisions(cell, factors, most_blocks, dense=loops > 1)
     if not cell.factor.is_half:
         fitting += (division for division in scalar_divisions(cell, most_blocks) if division.fits)
     if not fitting:

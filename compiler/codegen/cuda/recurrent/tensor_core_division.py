@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -19,6 +19,8 @@ _CHUNK: Final = 4  # words that a warp takes at once
 #: warps, 128, those that addresses and formulas leave. On sm_90, NVRTC keeps at most 200 bytes of a thread in local
 #: memory, mostly less than 50 (LSTMs, GRUs and sLSTMs of 256 to 1,024, 1 to 64 rows, in bf16 and TF32).
 _REGISTERS: Final = {1: 236, 2: 236, 4: 236, 8: 236, 16: 100}
+_LIGHT: Final = {1: 112, 2: 112, 4: 112, 8: 112, 16: 48}  # of matrices
+_DENSE: Final = 207  # of all but inputs, for matrices of 16 bits that are not light
 _SHARED: Final = 160 << 10  # bytes
 _LOAD: Final = 8  # registers of words from two rows
 _MOST_LOADS: Final = 8
@@ -82,12 +84,27 @@ class TensorCoreDivision(Division):
         return ceil_div(self.row(shared), _CHUNK * self.warps) * _CHUNK * self.warps
 
     @cached_property
+    def matrices(self) -> int:
+        """Registers of a thread for the matrices."""
+        return sum(self.factors.registers * self.chunks(p) * self.tiles(p) for p in self.cell.products.values())
+
+    @property
+    def is_light(self) -> bool:
+        """Whether the matrices leave a thread more than half of its registers."""
+        return self.matrices <= _LIGHT[self.warps]
+
+    @cached_property
+    def busy(self) -> int:
+        """Registers of a thread while it multiplies: those of the matrices, of sums and words."""
+        return self.matrices + max(map(self._while_multiplying, self.cell.products.values()))
+
+    @cached_property
     def registers(self) -> int:
-        """Registers of a thread: those of the matrices and inputs, and while it multiplies, of sums and words."""
-        cell, products = self.cell, self.cell.products.values()
-        matrices = sum(self.factors.registers * self.chunks(p) * self.tiles(p) for p in products)
-        inputs = sum(cell.groups(i.value.type) for i in cell.graph.inputs if i not in cell.weights)
-        return matrices + self.each * inputs + max(map(self._while_multiplying, products))
+        """Registers of a thread: those, and those of the inputs."""
+        cell = self.cell
+        return self.busy + self.each * sum(
+            cell.groups(i.value.type) for i in cell.graph.inputs if i not in cell.weights
+        )
 
     def _while_multiplying(self, product: Product) -> int:
         items = self.tall * self.chunks(product)
@@ -111,8 +128,8 @@ class TensorCoreDivision(Division):
         return self.chunks(product), self.tall, self.loads
 
     def arrival_cycles(self, product: Product) -> float:
-        turns = ceil_div(self.tall * self.chunks(product), self.loads)
-        return (turns - 1) * _ARRIVAL  # the first is part of the trip between blocks
+        items = self.tall * self.chunks(product)
+        return (ceil_div(items, self.loads) - ceil_div(items, _MOST_LOADS)) * _ARRIVAL  # of turns beyond the fewest
 
     def cycles(self, product: Product) -> float:
         """Of the tensor cores: their rate, or the chain of sums."""
@@ -121,13 +138,28 @@ class TensorCoreDivision(Division):
         return max(self.warps * chunks * self.tall * each, instructions * chunks * _CHAIN / self.chains(product))
 
 
-def tensor_core_divisions(cell: Cell, factors: Factors, most_blocks: int) -> Iterator[TensorCoreDivision]:
-    """Divisions to choose from, each with as many loads as its registers hold."""
-    word = factors.word.elements
-    widest = max(p.node.types[0].ints[1] for p in cell.products.values()) // cell.width
-    least = max(ceil_div(cell.width, most_blocks), min(cell.width, ceil_div(_TILE, widest)))
-    for columns in range(least, 3 * word + 1):
+def tensor_core_divisions(cell: Cell, factors: Factors, most_blocks: int, dense: bool) -> Sequence[TensorCoreDivision]:
+    """Divisions to choose from, each with as many loads as its registers hold. Of 16 bits those that were measured:
+    of few columns with light matrices, or, where none fits and ``dense``, with all words on their way at once."""
+    found = _divisions(cell, factors, most_blocks)
+    if factors is not _HALF:
+        return found
+    least, word = _least(cell, most_blocks), factors.word.elements
+    light = [each for each in found if each.is_light and each.columns in (least, word, 2 * word, 3 * word)]
+    full = [each for each in found if each.loads == _MOST_LOADS and each.busy <= _DENSE and each.warps == 8]
+    return light or (full if dense else [])
+
+
+def _divisions(cell: Cell, factors: Factors, most_blocks: int) -> list[TensorCoreDivision]:
+    found: list[TensorCoreDivision] = []
+    for columns in range(_least(cell, most_blocks), 3 * factors.word.elements + 1):
         for warps in _REGISTERS:
             of_loads = (TensorCoreDivision(cell, warps, columns, factors, loads) for loads in range(_MOST_LOADS, 0, -1))
-            if (fitting := next((each for each in of_loads if each.fits), None)) is not None:
-                yield fitting
+            found += [each for each in of_loads if each.fits][:1]
+    return found
+
+
+def _least(cell: Cell, most_blocks: int) -> int:
+    """The fewest columns of a block: an instruction has ``_TILE``."""
+    widest = max(p.node.types[0].ints[1] for p in cell.products.values()) // cell.width
+    return max(ceil_div(cell.width, most_blocks), min(cell.width, ceil_div(_TILE, widest)))

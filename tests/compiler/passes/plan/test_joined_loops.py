@@ -112,9 +112,9 @@ def test_a_budget_is_foreseen_as_it_is_built(tmp_path: Path) -> None:
 
 
 def test_a_model_of_time_decides(tmp_path: Path) -> None:
-    """A layer of 800 fits half of the multiprocessors; one of 1,200 fits all, but not half."""
+    """A layer of 800 fits half of the multiprocessors; one of 992 fits all, but not half."""
     assert loops(compiled(tmp_path, entry="predict", hidden=800).graph) == [2]
-    wide = compiled(tmp_path, entry="predict", hidden=1200)
+    wide = compiled(tmp_path, entry="predict", hidden=992)
     assert loops(wide.graph) == [1, 1] and not wide.loops
 
 

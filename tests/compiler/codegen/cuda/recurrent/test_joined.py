@@ -112,7 +112,7 @@ def test_the_least_time_of_each_decides(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_loop_that_fits_all_multiprocessors_alone(tmp_path: Path) -> None:
-    wide, _ = loops_of("lstm", 992, 16, 2, tmp_path)
+    wide, _ = loops_of("gru", 992, 16, 2, tmp_path)
     assert why_not_resident(wide) is None and loops_at_once(wide, 2) == 1
 
 
@@ -125,6 +125,16 @@ def test_matrices_take_the_registers_that_words_leave(precision: str, width: int
         assert isinstance(two, TensorCoreDivision) and isinstance(one, TensorCoreDivision)
         assert two.blocks <= division.MOST_BLOCKS // 2 and two.loads <= one.loads
         assert not any(replace(two, loads=loads).fits for loads in range(two.loads + 1, 9))
+
+
+@pytest.mark.parametrize(("width", "columns"), [(798, 14), (800, 16)])
+def test_in_16_bits_matrices_are_light_if_such_fit(width: int, columns: int, tmp_path: Path) -> None:
+    for node in loops_of("gru", width, 32, 2, tmp_path):
+        cell = cell_of(node)
+        two, one = best_division(cell, 2), best_division(cell)
+        assert isinstance(two, TensorCoreDivision) and isinstance(one, TensorCoreDivision)
+        assert one.is_light and two.is_light == (width == 798) and two.columns == columns
+        assert two.loads == 8 and two.registers <= 236
 
 
 @pytest.mark.parametrize("precision", ["bf16", "f32", "tf32"])
