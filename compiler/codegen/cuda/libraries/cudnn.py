@@ -15,6 +15,7 @@ from dslc.compiler.codegen.cuda.libraries.cudnn_attention import (
 )
 from dslc.compiler.codegen.cuda.libraries.cudnn_pace import (
     copied_bytes,
+    is_far,
     is_slow,
     is_small_in_16_bits,
     weights_seconds,
@@ -189,6 +190,8 @@ def _call(node: Node) -> VendorConv | VendorConvSum | VendorAttention | NoCall:
     found = _in_planes(found, images=True)
     if node.types[0].dtype not in _HALF or len(found.out) != _PLANES or "bias" not in more.kinds:
         return NOT_FOR_IT  # cuDNN has no compiled plans for it, or was not seen to have any
+    if is_far(found):
+        return NOT_FOR_IT
     return VendorConvSum(found, *more)
 
 

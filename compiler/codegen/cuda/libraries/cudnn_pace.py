@@ -41,8 +41,9 @@ _SMALL_RESULT: Final = 4 << 20
 #: How many places a window has (3 x 3 x 3), and how far it reaches (its longest side less 1, times the dilation), for
 #: which cuDNN 9.19 has quick kernels in f32, and kernels in TF32 that copy no factor. Beyond them, those in TF32 need a
 #: workspace for both factors, and the others take up to 350 times as long: windows of 3 x 3 from 2,048 to 256 channels,
-#: dilation 12, 511 ms ("Far windows" in ``benchmarks/results/ops.md``, one H200, as all that follows).
-_TF32_REACH: Final = 16
+#: dilation 12, 511 ms ("Far windows" in ``benchmarks/results/ops.md``, one H200, as all that follows). In 16 bits, the
+#: kernel with a bias that it proposes first takes 4.3 ms for 9 x 9 of 256 channels with stride 2.
+_REACH: Final = 16
 _PLACES: Final = 27
 #: In f32, cuDNN 9.19 is faster than own kernels for windows with sides of at most 5 and few places: of 7 x 7 these take
 #: 0.88 of its time, and 0.43 for the gradient of the image; of 11 x 11 0.87 and 0.08. Of windows along one axis it is
@@ -69,11 +70,15 @@ def _filled(call: VendorConv, into: int, out: int, rate: float) -> float:
     return 2 * call.multiply_adds / (outputs * inputs) * whole / rate
 
 
+def is_far(call: VendorConv) -> bool:
+    """Whether a window reaches far or has many places, for which cuDNN has few quick kernels."""
+    reach = max(d * (side - 1) for d, side in zip(call.dilation, call.window))
+    return reach > _REACH or prod(call.window) > _PLACES
+
+
 def copied_bytes(call: VendorConv) -> int:
     """Bytes of the copies of both factors that cuDNN needs to be fast in TF32; 0 if it needs none."""
-    reach = max(d * (side - 1) for d, side in zip(call.dilation, call.window))
-    far = reach > _TF32_REACH or prod(call.window) > _PLACES
-    return 4 * sum(map(prod, call.inputs)) if call.compute == "tf32" and far else 0
+    return 4 * sum(map(prod, call.inputs)) if call.compute == "tf32" and is_far(call) else 0
 
 
 def is_slow(call: VendorConv) -> bool:

@@ -39,8 +39,8 @@ class Given:
         self.bias, self.other, self.rest = (self.inputs[name].value for name in ("bias", "other", "rest"))
         self.b = Builder(name="layer")
 
-    def conv(self, groups: int = 1) -> Value:
-        attrs = {"stride": (1, 1), "pad": (1, 1), "dilation": (1, 1), "groups": groups}
+    def conv(self, groups: int = 1, apart: int = 1) -> Value:
+        attrs = {"stride": (1, 1), "pad": (apart, apart), "dilation": (apart, apart), "groups": groups}
         x, w = self.inputs["x"].value, self.inputs["w"].value
         if groups > 1:
             w = self("slice", w, starts=(0,) * 4, stops=(64, 3, 3, 32 // groups), steps=(1,) * 4)
@@ -122,6 +122,7 @@ LEFT: dict[str, Callable[[Given], Value]] = {
     "a scale": lambda g: g("mul", g.conv(), g.bias),
     "another function": lambda g: g("sigmoid", g("add", g.conv(), g.bias)),
     "relu before the sum": lambda g: g("add", g("relu", g.conv()), g.rest),
+    "a bias to a window that reaches far": lambda g: g("add", g.conv(apart=9), g.bias),
     "twice": lambda g: (lambda y: g("add", y, y))(g.conv()),
     "relu without a bias": lambda g: g("relu", g.conv()),
     "a residual without a bias": lambda g: g("add", g.rest, g.conv()),
