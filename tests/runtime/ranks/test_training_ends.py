@@ -376,6 +376,9 @@ def test_three_processes_cannot_share_eight_shards(tmp_path: Path) -> None:
     assert code == 4 and said.count("error[R601]: 3 processes cannot share 8 shards") == 1
 
 
-def test_gpus_without_code_for_them(tmp_path: Path) -> None:
-    code, said = ended(started(project(tmp_path), "--gpus", "2"))
-    assert code == 4 and said.count("error[R202]: the artifact is built for cpu, not for a GPU") == 1
+def test_gpus_that_are_not_there(tmp_path: Path) -> None:
+    """No GPU is visible: one message, before the build."""
+    folder = project(tmp_path)
+    code, said = ended(started(folder, "--gpus", "2", environment={"CUDA_VISIBLE_DEVICES": ""}))
+    assert code == 4 and said.count("error[R201]") == 1, said
+    assert not (folder / "build").exists()
