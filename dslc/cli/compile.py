@@ -98,11 +98,12 @@ def artifact_of(
     checked = checked or check_config(config)
     with placed(config):
         options = options_of(for_device(config.build, device), cpu="native")
-        require_target(options, device)
         path, root = _place(config, checked, options), project_root(config)
         options = with_lock(options, root)
         require_within(path.parent, root, LINK)  # also if nothing is built: weights are published there
         there = _there(path)
+        if there is None or not as_built:
+            require_target(options, device)
         stale = _stale(there, path, checked, options, cache)
         if there is not None and (stale is None or (as_built and stale.same_model)):
             foreign = None if trust else foreign_because(there, cache)

@@ -41,11 +41,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def built(device: str = "auto", **build: Any) -> tuple[str, list[str]]:
+def built(device: str = "auto", as_built: bool = False, **build: Any) -> tuple[str, list[str]]:
     """An artifact's digest, and the targets of its programs."""
     given = tuple(f"build.{name}={value}" for name, value in build.items())
     with click.Context(click.Command("train"), obj=Settings()).scope():
-        found = artifact_of(read_config(fields=given), device=device)
+        found = artifact_of(read_config(fields=given), device=device, as_built=as_built)
     return found.id, sorted({program.target for program in found.all_programs()})
 
 
@@ -64,6 +64,13 @@ def test_targets_without_a_gpu_are_refused_before_the_build(project: Path, machi
         built("gpu", target="cpu")
     assert caught.value.help == "name both: --target cpu,sm_90, or build: {target: [cpu, sm_90]}"
     assert not (project / "build").exists()
+
+
+def test_an_artifact_with_code_for_the_gpu_is_used_as_built(project: Path, machine: Machine) -> None:
+    """`dslc predict --device gpu`, after a build for more targets than the project names."""
+    machine(capability=(9, 0))
+    whole = built(target="[cpu, sm_90]")
+    assert built("gpu", as_built=True, target="cpu") == whole
 
 
 def test_without_a_gpu_nothing_is_built(
